@@ -72,8 +72,8 @@ class AppSite:
             wanted |= {"event_type": "Document", "webhook_doctype": what}
         else:
             wanted = {"event_type": "Custom", "custom_event": what}
-        hook = {"url": _RECEIVER, "secret": "a secret of the tests", **wanted}
-        await self.write(lambda fw: fw.new_doc("Webhook", **hook).insert())
+        webhook = {"url": _RECEIVER, "secret": "a secret of the tests", **wanted}
+        await self.write(lambda fw: fw.new_doc("Webhook", **webhook).insert())
 
     async def events(self) -> list[dict[str, Any]]:
         """Return the bodies that would be sent, oldest first: `type`, `timestamp` and `data`."""

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fw_actors.rules import ATTEMPTS_LISTED
 from fw_cli.context import CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.since import SINCE
-from fw_cli.values import UTF8, WEBHOOK, AnyCase, WholeNumber, require_known
+from fw_cli.values import MOST_LISTED, UTF8, WEBHOOK, AnyCase, WholeNumber, require_known
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from fw_actors.webhooks.attempt_list import AttemptCursor, AttemptFilter, ListedAttempt
 
 _RESULTS: Final = ("Sent", "Failed")
-_DEFAULT_LIMIT: Final = 50
-_MOST: Final = 10_000
 _COLUMNS: Final = {
     "ended": "Ended",
     "webhook": "Webhook",
@@ -52,7 +51,7 @@ _COLUMNS: Final = {
 @click.option("--since", type=SINCE, help="Only since this time: 7d, 12h, 30m, or ISO 8601 (UTC).")
 @click.option("--until", type=SINCE, help="Only before then.")
 @click.option(
-    "--limit", type=WholeNumber(1, _MOST), default=_DEFAULT_LIMIT, show_default=True,
+    "--limit", type=WholeNumber(1, MOST_LISTED), default=ATTEMPTS_LISTED, show_default=True,
     help="The maximum number of attempts.",
 )  # fmt: skip
 @as_json
@@ -70,8 +69,8 @@ def attempts(
 ) -> None:
     """Show the attempts of all deliveries, newest first; 30 of each are kept.
 
-    Filters by response, by error text, and by Webhook for successes search the newest 5,000 only;
-    use --since and --until to reach older ones.
+    With --response or --error, and for successes with --webhook, only the newest 5,000 are
+    searched; use --since and --until to reach older ones.
     """
 
     def read(site: Site, fw: Fw) -> tuple[list[dict[str, Any]], bool]:
@@ -93,7 +92,9 @@ def attempts(
     rows, newest_only = context.read(read)
     show(rows if as_json else _in_words(context, rows), _COLUMNS, json=as_json)
     if newest_only:
-        click.echo("Only the newest 5,000 were searched; give --since or --until.", err=True)
+        click.echo(
+            "Only the newest 5,000 were searched; --since and --until reach older ones.", err=True
+        )
 
 
 def _read(fw: Fw, wanted: AttemptFilter, limit: int) -> tuple[list[dict[str, Any]], bool]:

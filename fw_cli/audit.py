@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, json_text, show
 from fw_cli.since import SINCE
-from fw_cli.values import USER, WholeNumber, suggestion, user_on_record
+from fw_cli.values import MOST_LISTED, USER, Utf8, WholeNumber, suggestion, user_on_record
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -24,7 +25,19 @@ _COLUMNS: Final = {
     "actor": "Actor",
     "detail": "Detail",
 }
-_MOST: Final = 10_000
+
+
+class _Action(Utf8):
+    """The action of an Audit Event, or a pattern such as `user.*`."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Return the actions that begin as typed."""
+        from fw_actors.ops.audit import Action
+
+        found = sorted(str(each) for each in Action)
+        return [CompletionItem(action) for action in found if action.startswith(incomplete)]
 
 
 @click.command(
@@ -34,12 +47,14 @@ _MOST: Final = 10_000
         "fw audit --actor Administrator --json",
     )
 )
-@click.option("--action", help="Only this action; user.* matches all actions on users.")
+@click.option(
+    "--action", type=_Action(), help="Only this action; user.* matches all actions on users."
+)
 @click.option("--actor", type=USER, help="Only actions of this user.")
 @click.option("--target", help="Only events of this document.")
 @click.option("--since", type=SINCE, help="Only since this time: 7d, 12h, 30m, or ISO 8601 (UTC).")
 @click.option(
-    "--limit", type=WholeNumber(1, _MOST), default=50, show_default=True,
+    "--limit", type=WholeNumber(1, MOST_LISTED), default=50, show_default=True,
     help="The maximum number of events.",
 )  # fmt: skip
 @as_json

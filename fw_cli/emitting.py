@@ -17,7 +17,7 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, counted, say, show_json, show_refusals
 from fw_cli.progress import progress
-from fw_cli.values import UTF8, suggestion
+from fw_cli.values import EVENT, UTF8, suggestion
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _STDIN: Final = "-"
 _LINES_PER_TRANSACTION: Final = 500
-_MAX_LINE_BYTES: Final = 1024 * 1024  # as of a body over HTTP
 _BYTES_PER_TRANSACTION: Final = 4 * 1024 * 1024
 _DUPLICATE: Final = "DuplicateError"
 _MAX_SHOWN: Final = 1_000
@@ -64,7 +63,7 @@ class Emission:
         "fw webhooks emit --file - --json < events.jsonl",
     )
 )
-@click.argument("name", required=False)
+@click.argument("name", type=EVENT, required=False)
 @click.option("--data", type=UTF8, help="The event's data, a JSON object.  [default: {}]")
 @click.option("--key", help="An idempotency key: each Webhook receives it once.")
 @click.option(
@@ -172,15 +171,16 @@ class _Batch(NamedTuple):
 def _batches(stream: IO[bytes], result: Emission) -> Iterator[_Batch]:
     """Yield the events of up to 500 lines and about 4 MiB; a part may have none."""
     from fw_actors.errors import BadRequestError
+    from web.operations import LARGE  # a line may be as long as a body over HTTP
 
     batch: list[tuple[int, dict[str, Any]]] = []
     read = number = begun = 0
-    while line := stream.readline(_MAX_LINE_BYTES + 1):
+    while line := stream.readline(LARGE + 1):
         number += 1
         read += len(line)
-        if len(line) > _MAX_LINE_BYTES:
-            read += _skip_line(stream)
-            _refuse(result, number, f"A line must have at most {_MAX_LINE_BYTES // 1024} KiB.")
+        if len(line) > LARGE:
+            read += _skip_line(stream, LARGE)
+            _refuse(result, number, f"A line must have at most {LARGE // 1024} KiB.")
         elif line.strip():
             try:
                 event = _read_json(line)
@@ -197,9 +197,10 @@ def _batches(stream: IO[bytes], result: Emission) -> Iterator[_Batch]:
     yield _Batch(batch, number, read)
 
 
-def _skip_line(stream: IO[bytes]) -> int:
+def _skip_line(stream: IO[bytes], at_once: int) -> int:
+    """Read the rest of a line, at most `at_once` bytes at a time; return its length."""
     skipped = 0
-    while part := stream.readline(_MAX_LINE_BYTES):
+    while part := stream.readline(at_once):
         skipped += len(part)
         if part.endswith(b"\n"):
             break
@@ -276,5 +277,7 @@ def _show(result: Emission) -> None:
     if result.known:
         say(f"Skipped {counted(result.known, 'event')} whose key was emitted before.")
     if result.without_key:
-        say(f"Without a key: {counted(result.without_key, 'event')}; a second run emits again.")
+        say(
+            f"Without a key: {counted(result.without_key, 'event')}; a second run emits them again."
+        )
     show_refusals(result.refused, result.refusals)

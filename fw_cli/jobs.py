@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from fw_actors.rules import JOBS_LISTED, MAX_JOBS_LISTED
 from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.errors import CommandFailed
@@ -45,7 +46,6 @@ _JOB_COLUMNS: Final = {
 }
 _QUEUES: Final = ("app", "mail")
 _STATES: Final = ("ready", "scheduled", "leased", "failed")
-_MAX_LISTED: Final = 500
 _NUMBER: Final = WholeNumber(1, 2**63 - 1)  # of a job, as stored
 
 
@@ -141,7 +141,7 @@ async def _require_function(site: Site, name: str) -> None:
 @jobs.command("list", epilog=examples("fw jobs list --state failed", "fw jobs list --queue mail"))
 @_filters
 @click.option(
-    "--limit", type=WholeNumber(1, _MAX_LISTED), default=50, show_default=True,
+    "--limit", type=WholeNumber(1, MAX_JOBS_LISTED), default=JOBS_LISTED, show_default=True,
     help="The maximum number of jobs.",
 )  # fmt: skip
 @as_json

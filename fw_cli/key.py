@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fw_actors.rules import MAX_KEY_DAYS
 from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
@@ -42,7 +43,9 @@ def key() -> None:
 )
 @click.argument("account", metavar="WHO", type=USER)
 @click.option("--label", required=True, help="Purpose of the key.")
-@click.option("--days", type=WholeNumber(1, 3650), help="Validity in days; default: the policy's.")
+@click.option(
+    "--days", type=WholeNumber(1, MAX_KEY_DAYS), help="Validity in days; default: the policy's."
+)
 @click.option("--email", help="Create the account WHO first, with this address and no password.")
 @click.option(
     "--role", "roles", multiple=True, type=ROLE, help="With --email: a role; may be repeated."

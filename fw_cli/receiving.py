@@ -59,7 +59,9 @@ def _secret(
 
     stored = context.read(read)
     if stored is None:
-        raise CommandFailed(f"{webhook} has no signing secret")
+        raise CommandFailed(
+            f"{webhook} has no signing secret; fw webhooks rotate-secret {webhook} creates one"
+        )
     return stored
 
 
@@ -181,8 +183,8 @@ def listen(
 ) -> None:
     """Receive requests on this machine, verify and print them, until Ctrl-C.
 
-    Without a secret nothing is verified. With --json a line of JSON for each request. Exits 1 if a
-    request did not verify.
+    Without a secret nothing is verified. With --json each request is printed as a line of JSON.
+    Exits 1 if a request did not verify.
     """
     secret = _secret(context, webhook, from_stdin=secret_stdin, variable=secret_env)
     if folder is not None:

@@ -176,8 +176,8 @@ def _row(delivery: str, result: Any) -> dict[str, Any]:
 def replays(context: CommandContext, run: str | None, as_json: bool) -> None:
     """Show the last 20 bulk replays and their results, or one REPLAY in full.
 
-    Arrived, failed again or still open: as the deliveries are now. Those that were replayed again
-    since, or deleted, count for none of them.
+    Arrived, Failed again and Open count the deliveries as they are now, without those that were
+    replayed again or deleted since.
     """
 
     def read(site: Site, fw: Fw) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def restore(
     kind = kind_of_backup(file)
     wanted = "postgresql" if config.sqlite_file is None else "sqlite"
     if kind != wanted:
-        raise CommandFailed(f"{file} is of {kind}, and FW_DATABASE of {wanted}")
+        raise CommandFailed(f"{file} is a backup of {kind}, but FW_DATABASE is {wanted}")
     opened = _restored_file if config.sqlite_file is not None else _restored_dump
     with nullcontext() if dry_run else service_stopped(context, "restoring a backup"):
         exists = _exists(context, dry_run=dry_run)
@@ -275,10 +275,12 @@ def _show_result(restored: Restored, kept: str | None, file: Path, *, dry_run: b
         f"{counted(restored.keys_ended, 'API key')}"
     )
     if restored.keys:
-        say(f"{counted(restored.keys, 'API key')} of the backup can be used; fw key list")
+        say(
+            f"{counted(restored.keys, 'API key')} of the backup can be used; fw key list shows them"
+        )
     if restored.users_revived:
         names = ", ".join(restored.users_revived[:20])
-        say(f"enabled again, though disabled or deleted later: {names}; fw user disable")
+        say(f"enabled again, though disabled or deleted later: {names}; disable them again")
     waiting = restored.waiting
     if any(waiting.values()):
         jobs = ", ".join(f"{queue} {count:,}" for queue, count in waiting.items())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from fw_cli.errors import CommandFailed
+from fw_cli.own_environment import PREFIX
 
 if TYPE_CHECKING:
     from fw_actors.config import Config
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PREFIX: Final = "FW_SECRET_"
 _NAME: Final = re.compile("[A-Z0-9_]+")
-_SHORT_BYTES: Final = 24  # the least that Standard Webhooks permits
 
 
 def secret_options(command: F) -> F:
@@ -77,13 +76,13 @@ def secret_of(config: Config, variable: str) -> str:
 
 def warn_of_short(secret: str) -> None:
     """Warn on stderr of a secret that is easier to guess than a random one."""
-    from fw_actors.rules.signing import UnusableSecretError, key_of
+    from fw_actors.rules.signing import KEY_BYTES, UnusableSecretError, key_of
 
     try:
         size = len(key_of(secret))
     except UnusableSecretError:
         return  # the site refuses it
-    if size < _SHORT_BYTES:
+    if size < KEY_BYTES[0]:
         click.echo(
             f"warning: the secret has only {size} bytes and may be guessed; use 32 random bytes",
             err=True,

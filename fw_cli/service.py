@@ -100,7 +100,7 @@ def serve(context: CommandContext) -> None:
 )
 @click.pass_obj
 def worker(context: CommandContext, metrics: tuple[str, int] | None) -> None:
-    """Deliver webhooks and mail from the store, in addition to the service, until a signal.
+    """Send deliveries and mails, and run jobs, next to the service, until a signal.
 
     It opens no port unless `--metrics` is given.
     """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fw_cli.context import CommandContext
+from fw_cli.output import counted, say
 from fw_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 @click.argument("what", type=click.Choice(["auth", "webhooks", "audit"]))
 @click.pass_obj
 def sweep(context: CommandContext, what: str) -> None:
-    """Delete expired rows: auth: sessions, link tokens and login attempts; webhooks: deliveries,
-    or only their bodies, beyond their retention; audit: Audit Events beyond their retention.
+    """Delete expired rows of one kind.
+
+    auth: sessions, link tokens and login attempts. webhooks: deliveries, or only their bodies,
+    beyond their retention. audit: Audit Events beyond their retention.
 
     Safe while the service or another sweep runs. All rules hold without sweeps.
     """
@@ -29,7 +32,7 @@ def sweep(context: CommandContext, what: str) -> None:
 
     with progress("deleting expired rows"):
         count = context.on_site(use)
-    click.echo(f"deleted {count} rows")
+    say(f"deleted {counted(count, 'row')}")
 
 
 def _steps(site: Site, what: str) -> tuple[Batch, ...]:

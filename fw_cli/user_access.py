@@ -30,25 +30,14 @@ _SESSION_COLUMNS: Final = {
 
 
 def _administration(context: CommandContext, site: Site) -> UserAdministration:
-    """Return the operations on accounts, composed as in the service."""
+    """Return the operations on accounts, as in the service."""
     from fw_actors.access.administration import UserAdministration
     from fw_actors.access.links import Links
-    from fw_actors.access.recovery import LinkMail
-    from fw_actors.mail import LogTransport
     from supervisors.service.site_files import site_url
 
     config = site.config
     links = Links(site.registry, config.auth, site.entropy, site_url(config))
-    by_log = LogTransport(context.logger(service=False)) if config.mail.transport == "log" else None
-    link_mail = LinkMail(links, site.outbox, by_log)
-    return UserAdministration(
-        site.accounts,
-        link_mail,
-        site.api_keys,
-        site.audit,
-        site.installation_key,
-        config.auth.session_idle_days,
-    )
+    return UserAdministration(site, links, context.logger(service=False))
 
 
 @click.command(

@@ -1,4 +1,4 @@
-"""Names of documents as arguments: shells complete them, and near misses are suggested.
+"""Names of documents and events as arguments: shells complete them, and near misses are suggested.
 
 Completion only reads, and does not open the site: it runs while the user types, so nothing may be
 created or migrated, no app's code may run, and a store that does not answer quickly provides no
@@ -33,6 +33,7 @@ _ALIKE_IDS: Final = 0.9  # two ids of the same hour have a third of their charac
 _MAX_SUGGESTED: Final = 3
 _MAX_SHOWN: Final = 140
 MAX_NAMES: Final = 100
+MOST_LISTED: Final = 10_000  # deliveries, attempts or Audit Events; over HTTP there are pages
 _ANSWER_SECONDS: Final = 1.0
 _BUILT_IN: Final = ("Administrator", "Guest")  # no account has these names
 _HIGHEST: Final = "\U0010ffff"
@@ -62,13 +63,18 @@ class DocumentName(Utf8):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
         """Return the stored names that begin as typed; none if there is no usable site."""
-        context = ctx.find_object(CommandContext)
-        if context is None:
-            return []
-        try:
-            return [CompletionItem(name) for name in _names(context, self.doctype, incomplete)]
-        except Exception:  # a traceback would be printed into the typed line
-            return []
+        return [CompletionItem(name) for name in _stored(ctx, self.doctype, "name", incomplete)]
+
+
+class EventName(Utf8):
+    """The name of a custom event: nothing declares it, but Webhooks subscribe to it."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Return the subscribed events that begin as typed; none if there is no usable site."""
+        found = _stored(ctx, "Webhook", "custom_event", incomplete)
+        return [CompletionItem(event) for event in sorted(found)]
 
 
 class AnyCase(click.Choice[str]):
@@ -105,18 +111,26 @@ DELIVERY: Final = DocumentName("Webhook Delivery")
 USER: Final = DocumentName("User")
 ROLE: Final = DocumentName("Role")
 KEY: Final = DocumentName("API Key")
+EVENT: Final = EventName()
 
 
-def _names(context: CommandContext, doctype: str, prefix: str) -> list[str]:
-    config = context.config
+def _stored(ctx: click.Context, doctype: str, column: str, prefix: str) -> list[str]:
+    """Return the values of a column that begin with `prefix`; none if there is no usable site."""
+    context = ctx.find_object(CommandContext)
+    if context is None:
+        return []
     table = "doc_" + doctype.lower().replace(" ", "_")
-    if config.sqlite_file is not None:
-        return names_in_file(config.sqlite_file, table, prefix)
-    return names_in_database(config.deployment.database, table, prefix)
+    try:
+        config = context.config
+        if config.sqlite_file is not None:
+            return values_in_file(config.sqlite_file, table, column, prefix)
+        return values_in_database(config.deployment.database, table, column, prefix)
+    except Exception:  # a traceback would be printed into the typed line
+        return []
 
 
-def names_in_file(path: Path, table: str, prefix: str) -> list[str]:
-    """Return names in a table of an SQLite file that begin with `prefix`, the highest first.
+def values_in_file(path: Path, table: str, column: str, prefix: str) -> list[str]:
+    """Return the values in an SQLite file that begin with `prefix`, each once, the highest first.
 
     At most `MAX_NAMES`; none without such a file or table.
     """
@@ -127,36 +141,37 @@ def names_in_file(path: Path, table: str, prefix: str) -> list[str]:
             f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_ANSWER_SECONDS
         )
         with closing(opened) as connection:
-            rows = connection.execute(_statement(table, "?"), (prefix, prefix + _HIGHEST))
-            return [str(name) for (name,) in rows.fetchall()]
+            rows = connection.execute(_statement(table, column, "?"), (prefix, prefix + _HIGHEST))
+            return [str(value) for (value,) in rows.fetchall()]
     except sqlite3.Error:
         return []
 
 
-def names_in_database(url: str, table: str, prefix: str) -> list[str]:
-    """Return names in a table of a PostgreSQL database, as `names_in_file`."""
+def values_in_database(url: str, table: str, column: str, prefix: str) -> list[str]:
+    """Return the values in a PostgreSQL database, as `values_in_file`."""
     import psycopg  # few sites need its driver
 
     try:
         with psycopg.connect(url, connect_timeout=2, autocommit=True) as connection:
             connection.execute(f"SET statement_timeout = {int(_ANSWER_SECONDS * 1000)}")
-            statement = _statement(table, "%s")
+            statement = _statement(table, column, "%s")
             rows = connection.execute(statement.encode(), (prefix, prefix + _HIGHEST))
-            return [str(name) for (name,) in rows.fetchall()]
+            return [str(value) for (value,) in rows.fetchall()]
     except psycopg.Error:
         return []
 
 
-def _statement(table: str, placeholder: str) -> str:
-    """Return the look-up, which reads the index of names from the highest name on.
+def _statement(table: str, column: str, placeholder: str) -> str:
+    """Return the look-up, which reads the index of names, if there is one, from the highest on.
 
     The names of deliveries are ordered by time, so the newest come first.
     """
-    if not table.isidentifier():
-        raise ValueError(f"{table!r} is not the name of a table")
+    if not (table.isidentifier() and column.isidentifier()):
+        raise ValueError(f"{table!r} and {column!r} are not the names of a table and a column")
     return (
-        f"SELECT name FROM {table} WHERE name >= {placeholder} AND name <= {placeholder} "  # nosec B608
-        f"ORDER BY name DESC LIMIT {MAX_NAMES}"
+        f"SELECT DISTINCT {column} FROM {table} "  # nosec B608
+        f"WHERE {column} >= {placeholder} AND {column} <= {placeholder} "
+        f"ORDER BY {column} DESC LIMIT {MAX_NAMES}"
     )
 
 

@@ -139,7 +139,7 @@ class RotationKeys:
         elif secrets.key != self.old:
             raise CommandFailed(
                 f"{self._own} holds another key than the old one: give the new one with "
-                f"--new-key-file, {self._own} itself if the values should be encrypted with its key"
+                f"--new-key-file, or {self._own} itself if it holds the new one"
             )
         else:
             self._given = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from fw_actors.rules import MAX_OVERLAP_HOURS
 from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
@@ -18,6 +19,7 @@ from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.secret_input import secret_options, taken_secret, warn_of_short
 from fw_cli.values import (
+    EVENT,
     UTF8,
     WEBHOOK,
     AnyCase,
@@ -67,7 +69,7 @@ def field_options(command: F) -> F:
     options = (
         click.option("--title", help="Display name."),
         click.option("--description", help="A description for people."),
-        click.option("--event", "custom_event", help="The custom event it receives."),
+        click.option("--event", "custom_event", type=EVENT, help="The custom event it receives."),
         click.option("--doctype", "webhook_doctype", help="The DocType whose events it receives."),
         click.option(
             "--on",
@@ -364,7 +366,7 @@ def _save(
 @click.option(
     "--overlap",
     metavar="HOURS",
-    type=WholeNumber(0, 720),
+    type=WholeNumber(0, MAX_OVERLAP_HOURS),
     default=0,
     help="Hours for which the old secret also signs; default: 0.",
 )

@@ -18,7 +18,7 @@ from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.since import DURATION
-from fw_cli.values import DELIVERY, WEBHOOK, AnyCase, WholeNumber, require_known
+from fw_cli.values import DELIVERY, MOST_LISTED, WEBHOOK, AnyCase, WholeNumber, require_known
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from fw_actors.webhooks.pacing import WebhookPause
 
 _DEFAULT_LIMIT: Final = 20  # C-115
-_MOST: Final = 10_000
 _DAY: Final = 24 * 60 * 60
 _STATUSES: Final = ("Queued", "Sent", "Retrying", "Failed")  # B-160
 
@@ -84,7 +83,7 @@ for _command in (
 )  # fmt: skip
 @click.option("--webhook", type=WEBHOOK, help="Only deliveries of this Webhook.")
 @click.option(
-    "--limit", type=WholeNumber(1, _MOST), default=_DEFAULT_LIMIT, show_default=True,
+    "--limit", type=WholeNumber(1, MOST_LISTED), default=_DEFAULT_LIMIT, show_default=True,
     help="The maximum number of deliveries.",
 )  # fmt: skip
 @click.option("--attempts", is_flag=True, help="Show the attempts of each, newest first.")

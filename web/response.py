@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from http import HTTPStatus
 from ipaddress import ip_address
 from itertools import islice
@@ -24,7 +23,6 @@ import msgspec
 import trio
 
 from fw_actors.errors import FwError, OverloadedError
-from fw_actors.runtime.clock import MS_PER_SECOND
 from web.settings import Settings
 
 ENCODER: Final = msgspec.json.Encoder()
@@ -33,14 +31,6 @@ ENCODER: Final = msgspec.json.Encoder()
 def encode(value: Any) -> bytes:
     """Return `value` as JSON in UTF-8. Raises: TypeError for values without a form in JSON."""
     return ENCODER.encode(value)
-
-
-def iso_time(milliseconds: int) -> str:
-    """Return a time in ms since the epoch in the format of JSON (H-35):
-    2026-02-28T12:00:00.000Z."""
-    seconds, rest = divmod(milliseconds, MS_PER_SECOND)
-    whole = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
-    return f"{whole.isoformat()}.{rest:03d}Z"
 
 
 JSON: Final = "application/json; charset=utf-8"

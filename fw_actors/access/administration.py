@@ -23,7 +23,7 @@ from fw_actors.access import recovery, sessions, users
 from fw_actors.access.accounts import Accounts, has_password, lock_account
 from fw_actors.access.api_keys import ApiKeys, KeyFacts, MadeKey
 from fw_actors.access.attempts import IDENTIFIER, counter_key
-from fw_actors.access.links import LinkKind
+from fw_actors.access.links import LinkKind, Links
 from fw_actors.access.recovery import Invited, LinkMail, SentLink
 from fw_actors.access.sessions import Caller, SessionFacts, used_since
 from fw_actors.config import AuthPolicy
@@ -31,10 +31,12 @@ from fw_actors.documents import permissions, rows
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import AuthenticationError, PermissionDeniedError
-from fw_actors.mail import NewKey, Notice, Template
-from fw_actors.ops.audit import Action, AuditLog
+from fw_actors.mail import LogTransport, NewKey, Notice, Template
+from fw_actors.ops.audit import Action
 from fw_actors.ops.mail_queue import Outbox
+from fw_actors.ops.site import Site
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
+from fw_actors.runtime import Log
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import IDENTIFIER as KNOWN_IDENTIFIER
 from fw_actors.store.schema import KNOWN_ADDRESS, LOGIN_ATTEMPT, PASSWORD, SESSION, TOKEN
@@ -65,18 +67,12 @@ class UserAdministration:
     All of them raise PermissionDeniedError unless the user is a System Manager.
     """
 
-    def __init__(
-        self,
-        accounts: Accounts,
-        link_mail: LinkMail,
-        keys: ApiKeys,
-        audit: AuditLog,
-        installation_key: bytes,
-        idle_days: int,
-    ) -> None:
-        """`idle_days` is the policy's `sessionIdleDays`."""
-        self._accounts, self._link_mail, self._key = accounts, link_mail, installation_key
-        self._keys, self._audit, self._idle_days = keys, audit, idle_days
+    def __init__(self, site: Site, links: Links, log: Log) -> None:
+        """`log` gets the lines of mails, if the site's mail goes to the log."""
+        by_log = LogTransport(log) if site.config.mail.transport == "log" else None
+        self._link_mail = LinkMail(links, site.outbox, by_log)
+        self._accounts, self._keys, self._audit = site.accounts, site.api_keys, site.audit
+        self._key, self._idle_days = site.installation_key, site.config.auth.session_idle_days
 
     def invite(
         self, fw: Fw, email: str, name: str | None, full_name: str, roles: Sequence[str]

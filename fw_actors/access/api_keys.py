@@ -37,6 +37,7 @@ from fw_actors.errors import (
     ValidationError,
 )
 from fw_actors.ops.audit import Action, AuditLog
+from fw_actors.rules import MAX_KEY_DAYS
 from fw_actors.rules.identifiers import (
     API_KEY_BYTES,
     ApiKey,
@@ -54,7 +55,6 @@ from fw_actors.store.schema import API_KEY
 from fw_actors.store.statement import KEPT
 
 DOCTYPE: Final = "API Key"
-MAX_DAYS: Final = 3650
 WRONG_KEY: Final = "This API key is not valid."
 MAX_KEYS: Final = 100  # per user, so that the list of keys is bounded
 
@@ -189,8 +189,8 @@ class ApiKeys(Observer):
             the handle's own user has just been disabled.
         """
         user = fw.user if owner is None else owner
-        if days is not None and not 1 <= days <= MAX_DAYS:
-            raise ValidationError(f"days must be between 1 and {MAX_DAYS}.", field="days")
+        if days is not None and not 1 <= days <= MAX_KEY_DAYS:
+            raise ValidationError(f"days must be between 1 and {MAX_KEY_DAYS}.", field="days")
         if not label.strip():
             raise ValidationError("label must not be blank: it identifies the key.", field="label")
         # Excludes a concurrent disabling of the user and a concurrent creation of keys.
@@ -252,7 +252,7 @@ class ApiKeys(Observer):
         if doc.doctype == DOCTYPE:
             if event == "on_insert" and fw.tx.one(_HASH, id=doc.name) is None:
                 raise PermissionDeniedError(
-                    "API keys can only be created by api_keys.createMyAPIKey."
+                    "API keys can only be created by api_keys.createMyAPIKey and fw key create."
                 )
             if event == "on_trash":
                 fw.tx.run(_FORGET, id=doc.name)

@@ -265,7 +265,9 @@ class ScopeReferences(Observer):
             return
         scope = fw.tx.scalar(self._naming, doctype=doc.doctype, value=doc.name)
         if scope is not None:
-            raise ConflictError(f"{_SCOPE} {scope} names {doc.doctype} {doc.name}.")
+            raise ConflictError(
+                f"{_SCOPE} {scope} names {doc.doctype} {doc.name}; delete the {_SCOPE} first."
+            )
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Update the values of scopes that name the renamed document."""

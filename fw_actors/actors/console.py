@@ -208,11 +208,14 @@ class Console:
         for node in self._runtime.snapshot().walk():
             if node.kind == "actor" and node.name == name:
                 return self._runtime.ref(name)
-        raise NotFoundError(f"There is no single actor {name[:60]}.")
+        raise _no_single(name)
 
     async def _ask_dispatcher(self, message: Pause | Resume) -> None:
         if not await self.set_paused(message):
-            raise NotFoundError(f"No delivery has gone to {message.receiver[:200]} recently.")
+            raise NotFoundError(
+                f"This service has sent nothing to {message.receiver[:200]} recently, and pauses "
+                "only receivers that it has sent to. Pause their Webhooks instead."
+            )
 
     async def set_paused(self, message: Pause | Resume) -> bool:
         """Pause or resume a receiver in this process; return whether it is known here.
@@ -323,6 +326,12 @@ class OtherProcesses(Protocol):
         """Ask the others, or number `to` alone; return the answers by number."""
 
 
+def _no_single(actor: str) -> NotFoundError:
+    return NotFoundError(
+        f"There is no single actor {actor[:60]}; those of a pool cannot be restarted or traced."
+    )
+
+
 class ServiceConsole(Console):
     """The console of one process, which shows and reaches all of them."""
 
@@ -416,7 +425,7 @@ class ServiceConsole(Console):
         to = int(number) if number.isdecimal() and len(number) < 4 else 0
         answers = await self._others.gather(what, [user, name, request_id], to=to)
         if to not in answers:
-            raise NotFoundError(f"There is no single actor {actor[:60]}.")
+            raise _no_single(actor)
         if answers[to]:
             kind = OverloadedError if answers[to][0] == OverloadedError.__name__ else NotFoundError
             raise kind(answers[to][1])

@@ -266,7 +266,7 @@ def _webhook_failing(values: TemplateValues) -> list[str | None]:
         *_failures_of(values.notice.failing_webhook, values.site),
         "Deliveries are sent again until they have used up their attempts; those that failed for "
         "good stay on record. Repair the receiver or correct the URL, send a test event from the "
-        "page of the webhook, and then replay what has failed. Disable the webhook if the "
+        "page of the Webhook, and then replay what has failed. Disable the Webhook if the "
         "receiver is gone.",
     ]
 
@@ -275,18 +275,18 @@ def _webhook_disabled(values: TemplateValues) -> list[str | None]:
     return [
         *_failures_of(values.notice.failing_webhook, values.site),
         "It is now disabled: new events are not queued for it, and queued ones fail unsent. "
-        "Once the receiver works, send a test event from the page of the webhook, enable it, and "
+        "Once the receiver works, send a test event from the page of the Webhook, enable it, and "
         "replay the deliveries that have failed. Events from while it was disabled were not kept.",
     ]
 
 
-def _failures_of(hook: FailingWebhook | None, site: str) -> list[str]:
-    if hook is None:
+def _failures_of(webhook: FailingWebhook | None, site: str) -> list[str]:
+    if webhook is None:
         return []
     return [
-        f"the webhook \u201c{hook.label}\u201d ({hook.name}) at {site} has failed at every "
-        f"attempt since {_moment(hook.since)}: {counted(hook.failures, 'attempt')} in a row.",
-        f"The last error: {hook.error}",
+        f"the Webhook \u201c{webhook.label}\u201d ({webhook.name}) at {site} has failed at every "
+        f"attempt since {_moment(webhook.since)}: {counted(webhook.failures, 'attempt')} in a row.",
+        f"The last error: {webhook.error}",
     ]
 
 
@@ -308,8 +308,8 @@ _SUBJECTS: Final = MappingProxyType(
         Template.PASSWORD_CHANGED: "Your password at {site} was changed",
         Template.API_KEY_MADE: "A new API key at {site}",
         Template.NEW_DEVICE: "A sign-in from a new device at {site}",
-        Template.WEBHOOK_FAILING: "A webhook at {site} fails",
-        Template.WEBHOOK_DISABLED: "A webhook at {site} was disabled",
+        Template.WEBHOOK_FAILING: "A Webhook at {site} fails",
+        Template.WEBHOOK_DISABLED: "A Webhook at {site} was disabled",
     }
 )
 

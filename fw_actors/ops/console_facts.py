@@ -203,7 +203,7 @@ class ConsoleFacts:
         }
 
 
-def _failures_by_error(delivery: Any, hook: Any) -> Statement:
+def _failures_by_error(delivery: Any, webhook: Any) -> Statement:
     """Group the latest failed deliveries by Webhook and error, the largest groups first."""
     recent = (
         sa.select(
@@ -232,8 +232,8 @@ def _failures_by_error(delivery: Any, hook: Any) -> Statement:
     )
     g = grouped.c
     return Statement(
-        sa.select(g.webhook, hook.title, hook.url, g.error, g.deliveries, g.first, g.last)
-        .select_from(grouped.outerjoin(hook.name.table, hook.name == g.webhook))
+        sa.select(g.webhook, webhook.title, webhook.url, g.error, g.deliveries, g.first, g.last)
+        .select_from(grouped.outerjoin(webhook.name.table, webhook.name == g.webhook))
         .order_by(g.deliveries.desc(), g.webhook, g.error)
     )
 

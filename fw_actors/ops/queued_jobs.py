@@ -32,6 +32,7 @@ from fw_actors.errors import (
 )
 from fw_actors.ops import mail_queue
 from fw_actors.ops.audit import Action, AuditLog
+from fw_actors.rules import JOBS_LISTED, MAX_JOBS_LISTED
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.store import LeasedJob, Statement, Tx, jobs
 from fw_actors.store.schema import JOB
@@ -166,7 +167,6 @@ def _json(arguments: dict[str, Any]) -> str:
 
 
 QUEUES: Final = (APP_QUEUE, mail_queue.QUEUE)
-MAX_LISTED: Final = 500
 MAX_AT_ONCE: Final = 500
 """The maximum number of jobs that one `retry_matching` or `cancel_matching` changes."""
 
@@ -255,7 +255,7 @@ class JobControl:
         )
 
     def listed(
-        self, fw: Fw, asked: JobFilter, limit: int = 50, before: int | None = None
+        self, fw: Fw, asked: JobFilter, limit: int = JOBS_LISTED, before: int | None = None
     ) -> list[JobFacts]:
         """Return jobs, newest first; only those older than job `before`.
 
@@ -268,8 +268,8 @@ class JobControl:
             out of range.
         """
         _require_administrator(fw)
-        if not 1 <= limit <= MAX_LISTED:
-            raise BadRequestError(f"limit must be between 1 and {MAX_LISTED}.", field="limit")
+        if not 1 <= limit <= MAX_JOBS_LISTED:
+            raise BadRequestError(f"limit must be between 1 and {MAX_JOBS_LISTED}.", field="limit")
         return _found(fw.tx, asked, limit, before, lock=False)
 
     def functions(self, fw: Fw) -> list[str]:

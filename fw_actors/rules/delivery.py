@@ -64,7 +64,7 @@ class Ending(Enum):
     DELIVERED = "the receiver answered 2xx"
     TRANSIENT = "network error, timeout, 408, 429 or any 5xx"
     REFUSED = "any other answer, a redirect included"
-    WITHDRAWN = "webhook disabled or deleted; nothing was sent"
+    WITHDRAWN = "Webhook disabled or deleted; nothing was sent"
     UNSIGNABLE = "signing secret missing or undecryptable; nothing was sent"
     CANCELLED = "a System Manager cancelled the delivery; nothing was sent"
 
@@ -236,7 +236,7 @@ class WaitingDelivery:
     """A delivery and its job at one moment; times in ms since the epoch.
 
     Args:
-        hook_enabled: None for a Webhook that was deleted.
+        webhook_enabled: None for a Webhook that was deleted.
         next_at: when its job is due, or its lease ends; None without such a job.
         receiver: where its Webhook points, as `https://host:port`; empty without a usable URL.
         ahead: deliveries to that receiver, of all its Webhooks, that are due before it; at most
@@ -253,7 +253,7 @@ class WaitingDelivery:
     attempts: int
     max_attempts: int
     error: str
-    hook_enabled: bool | None
+    webhook_enabled: bool | None
     next_at: int | None
     leased: bool
     deaths: int
@@ -297,10 +297,10 @@ def explain(facts: WaitingDelivery, service: ServiceState) -> Explanation:
 
 
 def _to_come(facts: WaitingDelivery, due: int, service: ServiceState) -> Explanation:
-    if facts.hook_enabled is None:
+    if facts.webhook_enabled is None:
         text = "Its Webhook was deleted: it fails when its turn comes, and nothing is sent."
         return Explanation(WaitReason.DELETED, due, text)
-    if not facts.hook_enabled:
+    if not facts.webhook_enabled:
         text = (
             "Its Webhook is disabled: unless it is enabled before, it fails when its turn comes, "
             "and nothing is sent."

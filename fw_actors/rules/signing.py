@@ -20,6 +20,8 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 
 SCHEME: Final = b"v1,"
 PREFIX: Final = "whsec_"
+KEY_BYTES: Final = (24, 64)
+"""The least and the most bytes of a key that Standard Webhooks permits (B-25)."""
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
 
 

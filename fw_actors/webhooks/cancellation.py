@@ -145,7 +145,10 @@ class Cancellations:
         """
         require_administering(fw.rights, _ACT)
         if webhook is None and reference is None:
-            raise ValidationError("Select the deliveries to cancel.", field="webhook")
+            raise ValidationError(
+                "Select the deliveries to cancel: by webhook, by reference or by both.",
+                field="webhook",
+            )
         wanted: list[sa.ColumnElement[bool]] = [_D.status.in_(_WAITING)]
         if webhook is not None:
             wanted.append(_D.webhook == webhook)
@@ -187,15 +190,15 @@ class Cancellations:
         taken = tx.rows(_TAKE, names=list(names), token=token, now=tx.now)
         subjects = [subject for _, _, subject, _ in taken]
         read = {row[0]: row[1:] for row in tx.rows(_READ, names=subjects)}
-        hooks = {of: self._deliveries.hook(tx, of) for of in {job[1] for job in taken}}
+        found = {of: self._deliveries.stored_webhook(tx, of) for of in {job[1] for job in taken}}
         due = []
         for job, webhook, name, key in sorted(taken, key=itemgetter(0)):
             if name in read:  # else deleted meanwhile
                 leased = LeasedJob(job, QUEUE, webhook, name, lease=token)
-                hook, (attempts, most, status) = hooks[webhook], read[name]
+                stored, (attempts, most, status) = found[webhook], read[name]
                 due.append(
                     LeasedDelivery(
-                        leased, hook, tx.now, name, b"", attempts, most, status, key is not None
+                        leased, stored, tx.now, name, b"", attempts, most, status, key is not None
                     )
                 )
         return due

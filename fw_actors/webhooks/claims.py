@@ -108,19 +108,19 @@ class LeasedDelivery(msgspec.Struct, frozen=True):
 class Head(NamedTuple):
     """A Webhook with pending deliveries, and the time when the first is due or its lease ends.
 
-    `hook` is None if the Webhook was deleted or nothing is due yet.
+    `stored` is None if the Webhook was deleted or nothing is due yet.
     """
 
     next_at: int
     webhook: str
-    hook: StoredWebhook | None
+    stored: StoredWebhook | None
 
 
 class Lease(NamedTuple):
     """Leased deliveries of one Webhook (None if it was deleted); the lease ends at `ends` (ms)."""
 
     webhook: str
-    hook: StoredWebhook | None
+    stored: StoredWebhook | None
     ends: int
 
 
@@ -192,7 +192,7 @@ def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> 
         LeasedJob(
             row.key, QUEUE, webhook, delivery, "", "", "", row.job_attempts, deaths, token, created
         ),
-        lease.hook,
+        lease.stored,
         lease.ends,
         delivery,
         payload,
@@ -227,13 +227,13 @@ class ClaimLimits(Protocol):
     def turn(self, webhook: str) -> int:
         """Return a number that grows with the time at which a Webhook was last served."""
 
-    def free(self, hook: StoredWebhook | None) -> int:
+    def free(self, stored: StoredWebhook | None) -> int:
         """Return how many deliveries of a Webhook may start; None is a deleted Webhook."""
 
-    def take(self, hook: StoredWebhook | None, count: int) -> None:
+    def take(self, stored: StoredWebhook | None, count: int) -> None:
         """Count leased deliveries."""
 
-    def may_read(self, hook: StoredWebhook) -> bool:
+    def may_read(self, stored: StoredWebhook) -> bool:
         """Return whether another long payload may be read, of any length."""
 
     def hold(self, size: int) -> None:
@@ -251,7 +251,7 @@ class DeliveryClaims:
             traced,
             packed,
         )
-        self._heads, self._hook, self.leased_rows, self._payload = statements
+        self._heads, self._webhook, self.leased_rows, self._payload = statements
         self._registry, self._traced, self._packed = registry, traced, packed
         self._paced = PacedClaims()
 
@@ -284,22 +284,22 @@ class DeliveryClaims:
         more = False
         due = (head for head in heads if head.next_at <= tx.now)
         for head in sorted(due, key=lambda head: (limits.turn(head.webhook), head)):
-            hook = head.hook
-            if hook is not None and hook.paused_until > tx.now:
-                later.append(hook.paused_until)
+            stored = head.stored
+            if stored is not None and stored.paused_until > tx.now:
+                later.append(stored.paused_until)
                 continue
-            free = limits.free(hook)
+            free = limits.free(stored)
             if free <= 0:
                 more = True
                 continue
-            lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
-            if hook is not None and hook.paced:
-                found = self._paced.lease(tx, hook, free, lease_ms, token)
+            lease_ms = (_timeout(stored) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
+            if stored is not None and stored.paced:
+                found = self._paced.lease(tx, stored, free, lease_ms, token)
             else:
                 found = _lease(tx, head.webhook, free, lease_ms, token)
-            limits.take(hook, found.leased)
+            limits.take(stored, found.leased)
             if found.leased:  # else another process claimed them
-                leases.append(Lease(head.webhook, hook, tx.now + lease_ms))
+                leases.append(Lease(head.webhook, stored, tx.now + lease_ms))
             more = more or found.more
             if found.next_at is not None:
                 later.append(found.next_at)
@@ -338,14 +338,14 @@ class DeliveryClaims:
         else:
             found = tx.rows(self._heads, now=tx.now)
         return [
-            Head(next_at, webhook, _hook(name, *hook) if name is not None else None)
-            for next_at, webhook, name, *hook in found
+            Head(next_at, webhook, _stored_webhook(name, *read) if name is not None else None)
+            for next_at, webhook, name, *read in found
         ]
 
-    def hook(self, tx: Tx, name: str) -> StoredWebhook | None:
+    def stored_webhook(self, tx: Tx, name: str) -> StoredWebhook | None:
         """Return a Webhook as currently stored, or None."""
-        row = tx.one(self._hook, key=name)
-        return None if row is None else _hook(name, *row)
+        row = tx.one(self._webhook, key=name)
+        return None if row is None else _stored_webhook(name, *row)
 
     def leased(
         self, tx: Tx, leases: Sequence[Lease], token: str, limits: ClaimLimits | None = None
@@ -370,16 +370,16 @@ class DeliveryClaims:
     def _read_rest(self, tx: Tx, leased: Leased, limits: ClaimLimits | None) -> Leased:
         """Read the long payloads that are to be sent, in the order of the leases as far as the
         limits permit, and find the jobs whose delivery was deleted."""
-        leases = {lease.webhook: (at, lease.hook) for at, lease in enumerate(leased.leases)}
+        leases = {lease.webhook: (at, lease.stored) for at, lease in enumerate(leased.leases)}
         rows = [row for row, _ in leased.all_rows() if row.delivery is None or row.size is None]
         returned = set()
         for row in sorted(rows, key=lambda row: (leases[row.webhook][0], row.key)):
-            hook = leases[row.webhook][1]
+            stored = leases[row.webhook][1]
             if row.delivery is None:
                 leased.orphans.append(row.key)
-            elif hook is None or not hook.enabled:
+            elif stored is None or not stored.enabled:
                 leased.long[row.delivery] = b""  # nothing is sent
-            elif limits is None or limits.may_read(hook):
+            elif limits is None or limits.may_read(stored):
                 payload = tx.scalar(self._payload, key=row.delivery) or b""
                 leased.long[row.delivery] = payload
                 if limits is not None:
@@ -405,49 +405,49 @@ def give_back_all(tx: Tx, held: Sequence[int], token: str) -> None:
         next_after(tx, with_keys)
 
 
-def _timeout(hook: StoredWebhook | None) -> int:
-    return hook.timeout if hook is not None else DEFAULT_TIMEOUT
+def _timeout(stored: StoredWebhook | None) -> int:
+    return stored.timeout if stored is not None else DEFAULT_TIMEOUT
 
 
 class _ClaimStatements(NamedTuple):
     heads: Statement
-    hook: Statement
+    webhook: Statement
     leased_rows: Statement
     payload: Statement
 
 
-@lru_cache(KEPT)  # a service has three users of claims
+@lru_cache(KEPT)  # by the Dispatcher, trials and cancellations
 def _statements(
-    hooks: sa.Table, deliveries: sa.Table, traced: bool, packed: bool
+    webhooks: sa.Table, deliveries: sa.Table, traced: bool, packed: bool
 ) -> _ClaimStatements:
     head = heads_of(sa.literal(QUEUE)).subquery("head")
     # Raw SQL may have stored anything: one bad row must not stop the claims for all others.
-    hook = (
-        stored_number(hooks.c.enabled),
-        sa.func.coalesce(PlainText(hooks.c.url), ""),
+    read = (
+        stored_number(webhooks.c.enabled),
+        sa.func.coalesce(PlainText(webhooks.c.url), ""),
         valid_number(Webhook, "timeout"),
-        PlainText(hooks.c.secret),
-        sa.func.coalesce(PlainText(hooks.c[ROW_ID]), ""),
+        PlainText(webhooks.c.secret),
+        sa.func.coalesce(PlainText(webhooks.c[ROW_ID]), ""),
         sa.case(
-            (hooks.c.paused_since.is_(None), NOT_PAUSED),
-            else_=sa.func.coalesce(stored_number(hooks.c.paused_until), UNTIL_RESUMED),
+            (webhooks.c.paused_since.is_(None), NOT_PAUSED),
+            else_=sa.func.coalesce(stored_number(webhooks.c.paused_until), UNTIL_RESUMED),
         ),
-        PlainText(hooks.c.old_secret),
-        stored_number(hooks.c.old_secret_until),
+        PlainText(webhooks.c.old_secret),
+        stored_number(webhooks.c.old_secret_until),
         valid_number(Webhook, "rate_limit"),
-        PlainText(hooks.c.client_certificate),
-        sa.case((hooks.c.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
+        PlainText(webhooks.c.client_certificate),
+        sa.case((webhooks.c.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
     )
-    of_it = sa.and_(hooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
-    columns = (head.c.next_at, head.c.partition, hooks.c.name, *hook)
+    of_it = sa.and_(webhooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
+    columns = (head.c.next_at, head.c.partition, webhooks.c.name, *read)
     key: sa.BindParameter[str] = sa.bindparam("key")
     return _ClaimStatements(
         Statement(
             sa.select(*((TextBytes(AllRows(*columns)),) if packed else columns)).select_from(
-                head.outerjoin(hooks, of_it)
+                head.outerjoin(webhooks, of_it)
             )
         ),
-        Statement(sa.select(*hook).where(hooks.c.name == key)),
+        Statement(sa.select(*read).where(webhooks.c.name == key)),
         _leased_rows(deliveries, traced=traced, packed=packed),
         Statement(sa.select(TextBytes(deliveries.c.payload)).where(deliveries.c.name == key)),
     )
@@ -496,7 +496,7 @@ def _leased_rows(deliveries: sa.Table, *, traced: bool, packed: bool) -> Stateme
     return Statement(sa.select(FramedRows(job.id, short, *columns), *counts).select_from(source))
 
 
-def _hook(name: str, enabled: int, *columns: Any) -> StoredWebhook:
+def _stored_webhook(name: str, enabled: int, *columns: Any) -> StoredWebhook:
     return StoredWebhook(name, bool(enabled), *columns)
 
 
@@ -529,23 +529,23 @@ class ClaimPlan:
         self._copies: dict[Origin | None, ReceiverSlots] = {}
         self._targets: dict[StoredWebhook | None, Endpoint | None] = {}
 
-    def free(self, hook: StoredWebhook | None) -> int:
+    def free(self, stored: StoredWebhook | None) -> int:
         """Return how many of this Webhook's deliveries may start now."""
-        return startable(self._copy(hook), self._free, self._slots)
+        return startable(self._copy(stored), self._free, self._slots)
 
-    def take(self, hook: StoredWebhook | None, count: int) -> None:
+    def take(self, stored: StoredWebhook | None, count: int) -> None:
         """Count leased deliveries of this Webhook."""
-        self._copy(hook).take(count)
+        self._copy(stored).take(count)
         self._free -= count
 
     def turn(self, webhook: str) -> int:
         """Return the number of the last claim for a Webhook, 0 without one."""
         return self._turns.get(webhook, 0)
 
-    def may_read(self, hook: StoredWebhook) -> bool:
+    def may_read(self, stored: StoredWebhook) -> bool:
         """Return whether a long payload may be read. Slow receivers may not take the last quarter
         of the bytes, as of all slots."""
-        most = MAX_HELD - (MAX_HELD // RESERVE if self._copy(hook).slow else 0)
+        most = MAX_HELD - (MAX_HELD // RESERVE if self._copy(stored).slow else 0)
         return self._read < MAX_READ and self._held + self._read < most
 
     def hold(self, size: int) -> None:
@@ -557,14 +557,14 @@ class ClaimPlan:
         """Whether the next claim may read further long payloads, and this one may not."""
         return self._read >= MAX_READ and self._held + self._read < MAX_HELD
 
-    def target(self, hook: StoredWebhook | None) -> Endpoint | None:
+    def target(self, stored: StoredWebhook | None) -> Endpoint | None:
         """Return the endpoint of this Webhook's deliveries; parsed once for each plan."""
-        if hook not in self._targets:
-            self._targets[hook] = target_of(hook)
-        return self._targets[hook]
+        if stored not in self._targets:
+            self._targets[stored] = target_of(stored)
+        return self._targets[stored]
 
-    def _copy(self, hook: StoredWebhook | None) -> ReceiverSlots:
-        target = self.target(hook)
+    def _copy(self, stored: StoredWebhook | None) -> ReceiverSlots:
+        target = self.target(stored)
         origin = target.origin if target is not None else None
         copy = self._copies.get(origin)
         if copy is None:
@@ -587,11 +587,11 @@ def new_receiver(origin: Origin | None, slots: int, per_receiver: int) -> Receiv
     return ReceiverSlots(limit=per_receiver)
 
 
-def target_of(hook: StoredWebhook | None) -> Endpoint | None:
+def target_of(stored: StoredWebhook | None) -> Endpoint | None:
     """Return the endpoint of a Webhook's deliveries; None if nothing is to be sent."""
-    if hook is None or not hook.enabled:
+    if stored is None or not stored.enabled:
         return None
-    return _parsed(hook.url, hook.client_certificate or "")
+    return _parsed(stored.url, stored.client_certificate or "")
 
 
 @lru_cache(URLS_KEPT)

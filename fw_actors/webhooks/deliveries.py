@@ -469,7 +469,8 @@ class DeliveryRenames(Observer):
         if doctype == "Webhook":
             if fw.tx.one(self._named, new=new) is not None:
                 raise DuplicateError(
-                    f"{new} is the name of a deleted Webhook with deliveries.", field="name"
+                    f"{new} is the name of a deleted Webhook with deliveries. Choose another name.",
+                    field="name",
                 )
             fw.tx.run(self._move_deliveries, old=old, new=new)
             fw.tx.run(_MOVE_JOBS, old=old, new=new)

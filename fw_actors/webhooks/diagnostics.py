@@ -64,8 +64,8 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
     """Return the facts about a waiting delivery. Raises: NotFoundError."""
     row = registry.tables["Webhook Delivery"].fetch(tx, delivery)
     if row is None:
-        raise NotFoundError(f"There is no delivery {delivery[:140]}.")
-    hook = registry.tables["Webhook"].fetch(tx, row["webhook"])
+        raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
+    webhook = registry.tables["Webhook"].fetch(tx, row["webhook"])
     job = tx.one(_JOB, key=delivery) or (0, None, None, 0, "", None)
     number, next_at, lease, deaths, partition, ordering_key = job
     receivers = receivers_of(tx)
@@ -83,16 +83,16 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
         attempts=row["attempts"],
         max_attempts=row["max_attempts"],
         error=_sentence(row["error"]),
-        hook_enabled=None if hook is None else bool(hook["enabled"]),
+        webhook_enabled=None if webhook is None else bool(webhook["enabled"]),
         next_at=next_at,
         leased=lease is not None,
         deaths=deaths,
         behind=behind or "",
-        rate_limit=(0 if hook is None else hook["rate_limit"] or 0),
+        rate_limit=(0 if webhook is None else webhook["rate_limit"] or 0),
         paused_until=(
             NOT_PAUSED
-            if hook is None
-            else pause_end(hook["paused_since"], hook["paused_until"], tx.now)
+            if webhook is None
+            else pause_end(webhook["paused_since"], webhook["paused_until"], tx.now)
         ),
         receiver=receiver,
         ahead=ahead,
@@ -164,12 +164,12 @@ class Trial:
 
         Raises: NotFoundError, PermissionDeniedError.
         """
-        hook = await read(lambda fw: self._hook(fw, webhook))
+        stored = await read(lambda fw: self._stored(fw, webhook))
         try:
-            key = self._keys.of(hook)
+            key = self._keys.of(stored)
             target = replace(  # the url was validated when it was written
-                parse_endpoint(hook.url, development=True),
-                certificate=hook.client_certificate or "",
+                parse_endpoint(stored.url, development=True),
+                certificate=stored.client_certificate or "",
             )
         except NoSigningKey as reason:
             return TrialResult(None, str(reason), StepTimes())
@@ -186,12 +186,12 @@ class Trial:
 
         def headers() -> tuple[tuple[bytes, bytes], ...]:
             now = clock.now()
-            signed = signed_headers(key, delivery, now, body, self._keys.old_of(hook, now))
+            signed = signed_headers(key, delivery, now, body, self._keys.old_of(stored, now))
             return signed if span is None else (*signed, *span.context.headers)
 
         try:
             answer = await self._sender.post(
-                target, body, headers, timeout=hook.timeout, fresh=True
+                target, body, headers, timeout=stored.timeout, fresh=True
             )
         except NetworkError as fault:
             return TrialResult(None, str(fault), _rounded(fault.times))
@@ -201,11 +201,11 @@ class Trial:
         error = error_of_answer(answer.status, answer.location)
         return TrialResult(answer.status, error or None, _rounded(answer.times))
 
-    def _hook(self, fw: Fw, webhook: str) -> StoredWebhook:
+    def _stored(self, fw: Fw, webhook: str) -> StoredWebhook:
         fw.get_doc("Webhook", webhook)  # checks existence and permission
-        hook = self._deliveries.hook(fw.tx, webhook)
-        assert hook is not None
-        return hook
+        stored = self._deliveries.stored_webhook(fw.tx, webhook)
+        assert stored is not None
+        return stored
 
 
 def _rounded(times: Times | None) -> StepTimes:

@@ -103,7 +103,9 @@ def erasable(
     """
     require_administering(fw.rights, _ACT)
     if webhook is None and reference is None and until is None:
-        raise ValidationError("Select the deliveries to erase.", field="webhook")
+        raise ValidationError(
+            "Select the deliveries to erase: by webhook, reference or until.", field="webhook"
+        )
     wanted = [_OPEN]
     if webhook is not None:
         wanted.append(_D.webhook == webhook)

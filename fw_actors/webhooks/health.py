@@ -180,20 +180,20 @@ class WebhookHealth(NamedTuple):
     paused_until: int | None = None
 
 
-_HOOK: Final = table_of(Webhook).table.c
+_W: Final = table_of(Webhook).table.c
 _HEALTH: Final = WEBHOOK_HEALTH.c
 _NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
-_HOOKS: Final = (
+_WEBHOOKS: Final = (
     sa.select(
-        _HOOK.name, _HOOK.title, _HOOK.url, _HOOK.enabled, _HEALTH.failures, _HEALTH.failing_since,
+        _W.name, _W.title, _W.url, _W.enabled, _HEALTH.failures, _HEALTH.failing_since,
         _HEALTH.last_error, _HEALTH.last_success,
-        stored_number(_HOOK.paused_since), stored_number(_HOOK.paused_until),
+        stored_number(_W.paused_since), stored_number(_W.paused_until),
     )
-    .select_from(_HOOK.name.table.outerjoin(WEBHOOK_HEALTH, _HEALTH.webhook == _HOOK.name))
+    .select_from(_W.name.table.outerjoin(WEBHOOK_HEALTH, _HEALTH.webhook == _W.name))
 )  # fmt: skip
-_THESE: Final = Statement(_HOOKS.where(_HOOK.name.in_(_NAMES)))
+_THESE: Final = Statement(_WEBHOOKS.where(_W.name.in_(_NAMES)))
 _FAILING: Final = Statement(
-    _HOOKS.where(_HEALTH.failures >= FAILURES, _HOOK.enabled == 1)
+    _WEBHOOKS.where(_HEALTH.failures >= FAILURES, _W.enabled == 1)
     .order_by(_HEALTH.failing_since)
     .limit(sa.bindparam("most"))
 )
@@ -240,8 +240,8 @@ def waiting_deliveries(tx: Tx, webhook: str) -> int:
 
 def health_of(tx: Tx, names: Sequence[str], service: ServiceState) -> dict[str, WebhookHealth]:
     """Return the state of Webhooks by name; names without a Webhook are left out."""
-    hooks = tx.rows(_THESE, names=list(names)) if names else []
-    return {each.name: each for each in _with_counts(tx, hooks, service)}
+    webhooks = tx.rows(_THESE, names=list(names)) if names else []
+    return {each.name: each for each in _with_counts(tx, webhooks, service)}
 
 
 def failing_webhooks(tx: Tx, service: ServiceState, most: int) -> list[WebhookHealth]:
@@ -288,7 +288,7 @@ def receiver_of(url: str | None) -> str:
         return ""
 
 
-_URLS: Final = Statement(sa.select(_HOOK.name, _HOOK.url))
+_URLS: Final = Statement(sa.select(_W.name, _W.url))
 
 
 def receivers_of(tx: Tx) -> dict[str, str]:
@@ -296,9 +296,7 @@ def receivers_of(tx: Tx) -> dict[str, str]:
     return {str(name): receiver_of(url) for name, url in tx.rows(_URLS)}
 
 
-_CALLED: Final = Statement(
-    sa.select(_HOOK.name, _HOOK.title, _HOOK.url).where(_HOOK.name.in_(_NAMES))
-)
+_CALLED: Final = Statement(sa.select(_W.name, _W.title, _W.url).where(_W.name.in_(_NAMES)))
 
 
 def labels_of(tx: Tx, names: Iterable[str]) -> dict[str, str]:
@@ -309,14 +307,14 @@ def labels_of(tx: Tx, names: Iterable[str]) -> dict[str, str]:
 
 
 def _with_counts(
-    tx: Tx, hooks: Sequence[tuple[Any, ...]], service: ServiceState
+    tx: Tx, webhooks: Sequence[tuple[Any, ...]], service: ServiceState
 ) -> Iterable[WebhookHealth]:
-    if not hooks:
+    if not webhooks:
         return
     periods = {name: _hours_ago(tx, hours) for name, hours in _PERIODS.items()}
-    rows = tx.rows(_COUNTS, names=[hook[0] for hook in hooks], **periods)
+    rows = tx.rows(_COUNTS, names=[row[0] for row in webhooks], **periods)
     counts = {name: tuple(map(int, numbers)) for name, *numbers in rows}
-    for name, title, url, enabled, failures, failing_since, error, success, since, until in hooks:
+    for name, title, url, enabled, failures, failing, error, success, since, until in webhooks:
         paused = pause_end(since, until, tx.now) != NOT_PAUSED
         place = "paused" if paused else service.health.get(receiver_of(url), "")
         numbers = counts.get(name, (0,) * 9)
@@ -325,7 +323,7 @@ def _with_counts(
             label=label_of_webhook(title, url),
             state=_state(bool(enabled), failures or 0, success, place),
             failures=failures or 0,
-            failing_since=failing_since,
+            failing_since=failing,
             last_error=error or "",
             last_success=success,
             hour=OutcomeCounts(*numbers[:3]),
@@ -383,7 +381,7 @@ _OF_NO_WEBHOOK: Final = Statement(
     sa.union(
         *(
             sa.select(table.c.webhook).where(
-                ~sa.select(_HOOK.name).where(_HOOK.name == table.c.webhook).exists()
+                ~sa.select(_W.name).where(_W.name == table.c.webhook).exists()
             )
             for table in (WEBHOOK_HEALTH, WEBHOOK_CLAIM)
         )

@@ -49,29 +49,29 @@ _ACT: Final = "Pausing a Webhook"
 MAX_SECONDS: Final = 366 * SECONDS_PER_DAY
 
 _TABLE: Final = table_of(Webhook).table
-_HOOK: Final = _TABLE.c
+_W: Final = _TABLE.c
 _D: Final = table_of(WebhookDelivery).table.c
 _NAME: Final[sa.BindParameter[Any]] = sa.bindparam("webhook")
 # Cast, because raw SQL may have stored text or bytes (SQLite).
-_SINCE, _UNTIL = stored_number(_HOOK.paused_since), stored_number(_HOOK.paused_until)
+_SINCE, _UNTIL = stored_number(_W.paused_since), stored_number(_W.paused_until)
 _READ: Final = Statement(
     sa.select(_SINCE, _UNTIL)
-    .where(_HOOK.name == _NAME)
+    .where(_W.name == _NAME)
     .with_for_update(key_share=True)  # a concurrent user waits, and sees the change
 )
 _WRITE: Final = Statement(
     sa.update(_TABLE)
-    .where(_HOOK.name == _NAME)
+    .where(_W.name == _NAME)
     .values(paused_since=sa.bindparam("since"), paused_until=sa.bindparam("until"))
 )
 _PAUSED: Final = Statement(
-    sa.select(_HOOK.name, _SINCE, _UNTIL)
+    sa.select(_W.name, _SINCE, _UNTIL)
     .where(
-        _HOOK.enabled == 1,
-        _HOOK.paused_since.is_not(None),
+        _W.enabled == 1,
+        _W.paused_since.is_not(None),
         sa.func.coalesce(_UNTIL, UNTIL_RESUMED) > sa.bindparam("now"),
     )
-    .order_by(_SINCE, _HOOK.name)
+    .order_by(_SINCE, _W.name)
 )
 
 
@@ -193,9 +193,9 @@ _USE: Final = Statement(
 _NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
 _WEBHOOKS_OF: Final = Statement(sa.select(_D.webhook).distinct().where(_D.name.in_(_NAMES)))
 _LOCK_WEBHOOKS: Final = Statement(
-    sa.select(_HOOK.name)
-    .where(_HOOK.name.in_(_NAMES))
-    .order_by(_HOOK.name)
+    sa.select(_W.name)
+    .where(_W.name.in_(_NAMES))
+    .order_by(_W.name)
     .with_for_update(read=True, key_share=True)
 )
 _LOCK_JOBS: Final = Statement(
@@ -209,11 +209,11 @@ _LOCK_DELIVERIES: Final = Statement(
 )
 _AT_LIMIT: Final = Statement(
     sa.select(sa.func.count()).where(
-        _HOOK.rate_limit > 0,
-        _HOOK.enabled == 1,
+        _W.rate_limit > 0,
+        _W.enabled == 1,
         sa.exists().where(
             JOB.c.queue == QUEUE,
-            JOB.c.partition == _HOOK.name,
+            JOB.c.partition == _W.name,
             JOB.c.next_at <= sa.bindparam("now"),
         ),
     )
@@ -241,32 +241,32 @@ class PacedClaims:
         self._allowed_at: dict[str, int] = {}
 
     def lease(
-        self, tx: Tx, hook: StoredWebhook, free: int, lease_ms: int, token: str
+        self, tx: Tx, webhook: StoredWebhook, free: int, lease_ms: int, token: str
     ) -> PacedLease:
         """Lease at most `free` due deliveries of a Webhook, and no more than its limits permit."""
-        at = self._allowed_at.get(hook.name, 0)
+        at = self._allowed_at.get(webhook.name, 0)
         if tx.now < at <= tx.now + MS_PER_SECOND + RETRY_MS:  # else the clock was changed
             return PacedLease(0, next_at=at)
-        used_until = lock_claim_row(tx, hook.name)
+        used_until = lock_claim_row(tx, webhook.name)
         if used_until is None:
             return PacedLease(0, next_at=tx.now + RETRY_MS)
         allowance, most = None, free
-        if hook.rate_limit:
-            allowance = rate_allowance(hook.rate_limit, used_until, tx.now)
+        if webhook.rate_limit:
+            allowance = rate_allowance(webhook.rate_limit, used_until, tx.now)
             most = min(free, allowance.requests)
         found = OrderedLease(0, unseen=False)
-        if most and hook.ordered:
-            found = lease_first(tx, QUEUE, hook.name, most, lease_ms, token)
+        if most and webhook.ordered:
+            found = lease_first(tx, QUEUE, webhook.name, most, lease_ms, token)
         elif most:
-            found = OrderedLease(jobs.lease(tx, QUEUE, hook.name, most, lease_ms, token), False)
+            found = OrderedLease(jobs.lease(tx, QUEUE, webhook.name, most, lease_ms, token), False)
         if allowance is not None and found.leased:
-            tx.run(_USE, webhook=hook.name, until=allowance.used_after(found.leased))
-        return self._found(tx, hook, allowance, found, free)
+            tx.run(_USE, webhook=webhook.name, until=allowance.used_after(found.leased))
+        return self._found(tx, webhook, allowance, found, free)
 
     def _found(
         self,
         tx: Tx,
-        hook: StoredWebhook,
+        webhook: StoredWebhook,
         allowance: RateAllowance | None,
         found: OrderedLease,
         free: int,
@@ -277,13 +277,13 @@ class PacedClaims:
             at = allowance.next_at(leased)
             if len(self._allowed_at) >= MAX_HINTS:
                 self._allowed_at.clear()
-            self._allowed_at[hook.name] = at
+            self._allowed_at[webhook.name] = at
             return PacedLease(leased, next_at=at)
         if leased == free:
             return PacedLease(leased, more=True)
         if found.unseen:
             return PacedLease(leased, next_at=tx.now)
-        return PacedLease(leased, next_at=jobs.next_due(tx, QUEUE, hook.name))
+        return PacedLease(leased, next_at=jobs.next_due(tx, QUEUE, webhook.name))
 
 
 def lock_claim_row(tx: Tx, webhook: str) -> int | None:

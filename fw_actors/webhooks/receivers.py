@@ -69,21 +69,21 @@ class StoredReceiver(msgspec.Struct, frozen=True, rename="camel"):
     last_success: int | None
 
 
-_HOOK: Final = table_of(Webhook).table.c
+_W: Final = table_of(Webhook).table.c
 _HEALTH: Final = WEBHOOK_HEALTH.c
 _FAILURES: Final = sa.func.coalesce(_HEALTH.failures, 0)
-_HOOKS: Final = Statement(
+_WEBHOOKS: Final = Statement(
     sa.select(
-        _HOOK.name,
-        _HOOK.url,
+        _W.name,
+        _W.url,
         _FAILURES,
         _HEALTH.failing_since,
         sa.func.coalesce(_HEALTH.last_error, ""),
         _HEALTH.last_success,
     )
-    .select_from(_HOOK.name.table.outerjoin(WEBHOOK_HEALTH, _HEALTH.webhook == _HOOK.name))
-    .where(_HOOK.enabled == 1)
-    .order_by(_FAILURES.desc(), _HOOK.name)
+    .select_from(_W.name.table.outerjoin(WEBHOOK_HEALTH, _HEALTH.webhook == _W.name))
+    .where(_W.enabled == 1)
+    .order_by(_FAILURES.desc(), _W.name)
     .limit(MAX_WEBHOOKS)
 )
 
@@ -91,7 +91,7 @@ _HOOKS: Final = Statement(
 def stored_receivers(tx: Tx) -> list[StoredReceiver]:
     """Return the receivers of enabled Webhooks, by origin."""
     found: dict[str, StoredReceiver] = {}
-    for name, url, failures, since, error, success in tx.rows(_HOOKS):
+    for name, url, failures, since, error, success in tx.rows(_WEBHOOKS):
         origin = receiver_of(url)
         if not origin:
             continue
@@ -207,15 +207,15 @@ OnAct = Callable[[OutageAct, str], None]
 
 _WEBHOOK: Final[sa.BindParameter[Any]] = sa.bindparam("webhook_is")
 _SINCE: Final[sa.BindParameter[Any]] = sa.bindparam("since_is", type_=sa.BigInteger())
-_ENABLED: Final = sa.func.coalesce(_HOOK.enabled, 0)
+_ENABLED: Final = sa.func.coalesce(_W.enabled, 0)
 _COLUMNS: Final = (
-    _HEALTH.webhook, _HOOK.title, _HOOK.url, _HOOK.owner, _HEALTH.last_error, _HEALTH.last_success,
+    _HEALTH.webhook, _W.title, _W.url, _W.owner, _HEALTH.last_error, _HEALTH.last_success,
     _ENABLED, _HEALTH.failures, _HEALTH.failing_since, _HEALTH.last_failure, _HEALTH.noticed,
     _HEALTH.notice_open, _HEALTH.disabled,
 )  # fmt: skip
 _FAILING: Final = sa.and_(_ENABLED == 1, _HEALTH.failures >= FAILURES)
 _OUTAGES: Final = sa.select(*_COLUMNS).select_from(
-    WEBHOOK_HEALTH.outerjoin(_HOOK.name.table, _HOOK.name == _HEALTH.webhook)
+    WEBHOOK_HEALTH.outerjoin(_W.name.table, _W.name == _HEALTH.webhook)
 )
 _NOT_ENDED: Final = sa.and_(
     _HEALTH.notice_open == 1,

@@ -61,7 +61,7 @@ class Replays:
     """Replays deliveries in the caller's transactions; calls `recorded` after each commit."""
 
     def __init__(self, registry: Registry, audit: AuditLog, recorded: Callable[[], None]) -> None:
-        hooks = registry.tables["Webhook"].table.c
+        webhooks = registry.tables["Webhook"].table.c
         table = registry.tables[_DELIVERY].table
         d = table.c
         name: sa.BindParameter[Any] = sa.bindparam("key")
@@ -73,9 +73,9 @@ class Replays:
             .with_for_update(key_share=True)
         )
         most = valid_number(Webhook, "max_attempts")  # raw SQL may have written anything
-        self._hook = Statement(
-            sa.select(most, hooks.ordering)
-            .where(hooks.name == name)
+        self._webhook = Statement(
+            sa.select(most, webhooks.ordering)
+            .where(webhooks.name == name)
             .with_for_update(read=True, key_share=True)  # it may have been renamed meanwhile
         )
         self._begin = Statement(
@@ -140,8 +140,8 @@ class Replays:
         if row is None:
             raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
         webhook, previous, erased, *reference = row
-        hook = tx.one(self._hook, key=webhook)
-        if hook is None:
+        read = tx.one(self._webhook, key=webhook)
+        if read is None:
             raise ConflictError("The Webhook of this delivery was deleted.")
         if previous not in FINAL:
             raise ConflictError(
@@ -151,7 +151,7 @@ class Replays:
             raise ConflictError(
                 f"The body of this delivery was erased at {iso(erased)}; it cannot be sent again."
             )
-        most, ordering = hook
+        most, ordering = read
         keep_before_replay(tx, delivery, most)
         by = replayed_by(fw.user, tx.now)
         tx.run(self._begin, key=delivery, most=most, now=tx.now, user=fw.user, replayed=by, run=run)

@@ -20,6 +20,7 @@ from fw_actors.documents.tables import table_of
 from fw_actors.documents.vault import UnreadableError, VaultCipher
 from fw_actors.errors import ValidationError
 from fw_actors.ops.audit import Action, AuditLog
+from fw_actors.rules import MAX_OVERLAP_HOURS
 from fw_actors.rules.signing import PREFIX, UnusableSecretError, key_of, mac_of
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_HOUR
@@ -44,21 +45,21 @@ class SigningKeys:
         self._vault = vault
         self._kept: dict[tuple[str, str, str], HMAC] = {}
 
-    def of(self, hook: StoredWebhook) -> HMAC:
+    def of(self, webhook: StoredWebhook) -> HMAC:
         """Return the key that signs a Webhook's requests. Raises: NoSigningKey."""
-        if not hook.secret:
-            raise NoSigningKey("secret_missing: the webhook has no signing secret.")
-        return self._cached(hook.secret, "secret", hook.row_id)
+        if not webhook.secret:
+            raise NoSigningKey("secret_missing: the Webhook has no signing secret.")
+        return self._cached(webhook.secret, "secret", webhook.row_id)
 
-    def old_of(self, hook: StoredWebhook, now: int) -> HMAC | None:
+    def old_of(self, webhook: StoredWebhook, now: int) -> HMAC | None:
         """Return the old key, which also signs at `now` (ms) during a rotation; else None.
 
         An old secret that cannot be decrypted is left out: only the current one is required.
         """
-        if hook.old_secret is None or hook.old_until is None or now >= hook.old_until:
+        if webhook.old_secret is None or webhook.old_until is None or now >= webhook.old_until:
             return None
         try:
-            return self._cached(hook.old_secret, "old_secret", hook.row_id)
+            return self._cached(webhook.old_secret, "old_secret", webhook.row_id)
         except NoSigningKey:
             return None
 
@@ -82,19 +83,18 @@ class SigningKeys:
             raise NoSigningKey(f"secret_unreadable: {error}") from None
 
 
-MAX_OVERLAP_HOURS: Final = 720
 _RANDOM_BYTES: Final = 32
-_HOOK: Final = table_of(Webhook).table.c
+_W: Final = table_of(Webhook).table.c
 _ENDED: Final = Statement(
-    sa.select(_HOOK.name, _HOOK.old_secret_until)
-    .where(_HOOK.old_secret_until <= sa.bindparam("now"))
-    .order_by(_HOOK.old_secret_until)
+    sa.select(_W.name, _W.old_secret_until)
+    .where(_W.old_secret_until <= sa.bindparam("now"))
+    .order_by(_W.old_secret_until)
     .limit(1)
 )
 _CLEAR: Final = Statement(
-    sa.update(_HOOK.name.table)
-    .where(_HOOK.name == sa.bindparam("webhook"), _HOOK.old_secret_until == sa.bindparam("until"))
-    .values(old_secret=None, old_secret_until=None, modified=_HOOK.modified + 1)
+    sa.update(_W.name.table)
+    .where(_W.name == sa.bindparam("webhook"), _W.old_secret_until == sa.bindparam("until"))
+    .values(old_secret=None, old_secret_until=None, modified=_W.modified + 1)
 )
 
 

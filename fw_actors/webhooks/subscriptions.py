@@ -469,12 +469,18 @@ class WebhookRules(Observer):
     def _validate_document(self, values: dict[str, object]) -> None:
         doctype = values["webhook_doctype"]
         if not doctype:
-            raise ValidationError("webhook_doctype is required.", field="webhook_doctype")
+            raise ValidationError(
+                "webhook_doctype is missing: event_type is Document.", field="webhook_doctype"
+            )
         meta = self._registry.metas.get(str(doctype))
         if meta is None:
             raise ValidationError(f"There is no DocType {doctype}.", field="webhook_doctype")
         if doctype in UNWATCHABLE:
-            raise ValidationError(f"{doctype} cannot be watched.", field="webhook_doctype")
+            raise ValidationError(
+                f"{doctype} cannot be watched: Webhooks and the service's own records cause no "
+                "events.",
+                field="webhook_doctype",
+            )
         if meta.child:
             raise ValidationError(
                 f"{doctype} is a child table; watch its parent.", field="webhook_doctype"
@@ -503,7 +509,9 @@ def never_occurring(registry: Registry, values: Mapping[str, Any]) -> str | None
 
 def _validate_custom(event: object) -> None:
     if not event:
-        raise ValidationError("custom_event is required.", field="custom_event")
+        raise ValidationError(
+            "custom_event is missing: event_type is Custom.", field="custom_event"
+        )
     try:
         validate_event_name(str(event))
     except UnusableEventNameError as error:

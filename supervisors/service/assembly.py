@@ -15,7 +15,7 @@ from fw_actors.access.administration import UserAdministration
 from fw_actors.access.api_keys import KeyUse
 from fw_actors.access.links import Links
 from fw_actors.access.passwords import PasswordChanges
-from fw_actors.access.recovery import Invitation, LinkMail, LinkUse, Recovery, RecoveryThrottle
+from fw_actors.access.recovery import Invitation, LinkUse, Recovery, RecoveryThrottle
 from fw_actors.access.sign_in import AttemptDependencies, NewDeviceNotice, SignIn
 from fw_actors.actors import delivery
 from fw_actors.actors.app_jobs import AppJobs
@@ -125,27 +125,13 @@ def access(
         KeyUse(site.store, site.api_keys, site.accounts, site.entropy, site.installation_key),
         recovery,
         invitation,
-        _users(parts, links),
+        UserAdministration(site, links, parts.log),
         Trial(site, parts.sender),
         readings,
         parts.runtime.ref(PROBE),
         parts.runtime.ref(DISPATCHER),
     )
     return pool_child("lockouts", lockouts), gateway
-
-
-def _users(parts: Parts, links: Links) -> UserAdministration:
-    site = parts.site
-    by_log = LogTransport(parts.log) if site.config.mail.transport == "log" else None
-    link_mail = LinkMail(links, site.outbox, by_log)
-    return UserAdministration(
-        site.accounts,
-        link_mail,
-        site.api_keys,
-        site.audit,
-        site.installation_key,
-        site.config.auth.session_idle_days,
-    )
 
 
 def _link_uses(parts: Parts, links: Links) -> tuple[Recovery, Invitation]:

@@ -162,7 +162,12 @@ class _ConsoleServer:
                     self._log.warning("console.peer_rejected", user=peer_user(stream.socket))
                     return
                 if self._inside > MAX_CONNECTIONS:
-                    await _send(stream, _refused(OverloadedError("Too many consoles are open.")))
+                    await _send(
+                        stream,
+                        _refused(
+                            OverloadedError("Too many consoles are open. Close one and try again.")
+                        ),
+                    )
                     return
                 await self._serve(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError):

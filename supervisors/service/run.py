@@ -142,7 +142,7 @@ async def serve(
                 announcer.systemd.notify(STOPPING)
         finally:
             pid_file.remove()
-    conclude(stop, log)
+    log.info("service.stopped", how=graceful_end(stop))
 
 
 async def work(
@@ -170,7 +170,7 @@ async def work(
                 await _until_asked(service, stop, systemd)
                 log.info("worker.stopping")
                 systemd.notify(STOPPING)
-    conclude(stop, log)
+    log.info("worker.stopped", how=graceful_end(stop))
 
 
 @asynccontextmanager
@@ -240,12 +240,12 @@ async def _fail_with(service: Service) -> None:
     raise ServiceFailed
 
 
-def conclude(stop: Stop, log: FilteringBoundLogger, event: str = "service.stopped") -> None:
-    """Log how a run ended. Raises: StoppedAtOnce if it was not a graceful stop."""
+def graceful_end(stop: Stop) -> str:
+    """Return how a run ended, for the log. Raises: StoppedAtOnce if the stop was not graceful."""
     end = stop.end
     if end in (End.SECOND_SIGNAL, End.TOO_SLOW):
         raise StoppedAtOnce(end.value)
-    log.info(event, how=end.value)
+    return str(end.value)
 
 
 async def serve_process(
@@ -275,7 +275,7 @@ async def serve_process(
             await until_asked(service, stop)
             log.info("process.stopping")
         nursery.cancel_scope.cancel()
-    conclude(stop, log, "process.stopped")
+    log.info("process.stopped", how=graceful_end(stop))
 
 
 async def _handle(stop: Stop, siblings: Siblings, name: str, body: Any) -> object:

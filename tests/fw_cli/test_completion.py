@@ -55,6 +55,17 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
         (["webhooks"], "ex", ["explain"]),
         (["webhooks", "list", "--status"], "S", ["Sent"]),
         (["webhooks", "list", "--status"], "f", ["Failed"]),
+        (
+            ["audit", "--action"],
+            "user.r",
+            [
+                "user.rename",
+                "user.resend_invite",
+                "user.reset_password",
+                "user.revoke_keys",
+                "user.revoke_sessions",
+            ],
+        ),
         (["doctor"], "--j", ["--json"]),
     ],
 )
@@ -86,8 +97,22 @@ def test_completion_offers_names_of_store(fw: CommandLine) -> None:
     assert completed(fw, "webhooks", "show", "", FW_BIND="nonsense") == []
 
 
+def test_completion_offers_events_of_webhooks(fw: CommandLine) -> None:
+    """Each event once, however many Webhooks subscribe to it (C-157)."""
+    assert completed(fw, "webhooks", "emit", "") == []
+    for name, event in (("erp", "order.paid"), ("crm", "order.paid"), ("bi", "user.added")):
+        fw.done("webhooks", "add", "https://x.example/", "--name", name, "--event", event)
+    assert completed(fw, "webhooks", "emit", "") == ["order.paid", "user.added"]
+    assert completed(fw, "webhooks", "emit", "or") == ["order.paid"]
+    for command in (["add", "https://x.example/"], ["edit", "erp"]):
+        assert completed(fw, "webhooks", *command, "--event", "u") == ["user.added"]
+
+
 def test_completion_offers_names_from_postgresql(fw: CommandLine, postgres_url: str) -> None:
     fw.environ["FW_DATABASE"] = postgres_url
     assert completed(fw, "user", "passwd", "") == []
     fw.done("migrate")
     assert completed(fw, "user", "add", "--role", "E") == ["Event Publisher"]
+    for name in ("erp", "crm"):
+        fw.done("webhooks", "add", "https://x.example/", "--name", name, "--event", "a.b")
+    assert completed(fw, "webhooks", "emit", "a") == ["a.b"]

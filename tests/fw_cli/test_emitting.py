@@ -103,7 +103,7 @@ def test_emit_file_names_refused_lines_and_emits_the_others(fw: CommandLine, hoo
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "Emitted 2 events, 2 deliveries.",
-        "Without a key: 1 event; a second run emits again.",
+        "Without a key: 1 event; a second run emits them again.",
         "Line 3: A line must be a JSON object.",
         "Line 4: A line must be a JSON object.",
         "Line 5: An event must be {name, data, reference?, key?}.",

@@ -7,14 +7,20 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 
 from fw_actors.documents import permissions
+from fw_actors.documents.core import BY_DOCUMENT, Webhook
+from fw_actors.documents.fields import Int
+from fw_actors.ops.queued_jobs import QUEUES, JobState
+from fw_actors.rules.delivery import FINAL, DeliveryStatus
 from fw_actors.version import __version__
+from fw_actors.webhooks.attempt_list import AttemptResult
 from fw_cli.context import ADMINISTRATOR
 from fw_cli.main import COMMANDS, cli
 from tests.fw_cli.conftest import CommandLine
@@ -39,6 +45,42 @@ def test_version_and_help_import_and_open_nothing(args: list[str]) -> None:
 def test_user_of_commands_is_the_administrator_of_the_documents() -> None:
     """C-103; commands do not import the documents for it."""
     assert ADMINISTRATOR == permissions.ADMINISTRATOR
+
+
+def option(command: str, name: str) -> Any:
+    """Return the type of an option."""
+    found: click.Command = cli
+    for word in command.split():
+        assert isinstance(found, click.Group)
+        found = found.get_command(click.Context(found), word)  # type: ignore[assignment]
+    (kind,) = [each.type for each in found.params if f"--{name}" in each.opts]
+    return kind
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "words"),
+    [
+        ("webhooks list", "status", DeliveryStatus),
+        ("webhooks replay", "status", FINAL),
+        ("webhooks attempts", "result", [each.value.capitalize() for each in AttemptResult]),
+        ("webhooks add", "ordering", ["none", BY_DOCUMENT.lower()]),
+        ("jobs list", "queue", QUEUES),
+        ("jobs list", "state", JobState),
+    ],
+)
+def test_words_of_option_are_those_of_the_service(
+    command: str, name: str, words: Iterable[str]
+) -> None:
+    """Commands do not import the service for them."""
+    assert set(option(command, name).choices) == set(map(str, words))
+
+
+@pytest.mark.parametrize("name", ["timeout", "max-attempts", "rate-limit"])
+def test_option_of_webhook_has_range_of_its_field(name: str) -> None:
+    field = Webhook.meta.fields[name.replace("-", "_")]
+    assert isinstance(field, Int)
+    kind = option("webhooks add", name)
+    assert (kind.min, kind.max) == (field.minimum, field.maximum)
 
 
 def test_version_prints_one_line(fw: CommandLine) -> None:

@@ -132,7 +132,9 @@ def test_unknown_variable_is_logged_by_service_and_worker(fw: CommandLine) -> No
     worker.terminate()
     process.terminate()
     assert said in ended(process)[2]
-    assert ended(worker)[0] == 0
+    code, _, log = ended(worker)
+    assert code == 0
+    assert "worker.stopped" in log
     assert f"warning: environment: {said}" in fw.done("start")
 
 

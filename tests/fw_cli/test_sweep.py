@@ -41,7 +41,7 @@ def test_audit_sweep_deletes_events_beyond_retention(fw: CommandLine) -> None:
         "        {'name': name, 'at': fw.tx.now - days * day})\n"
     )
     fw.done("exec", str(script), "--commit")
-    assert fw.done("sweep", "audit") == "deleted 1 rows\n"
+    assert fw.done("sweep", "audit") == "deleted 1 row\n"
     assert fw.json("eval", "fw.db.sql('SELECT name FROM doc_audit_event')") == [{"name": "young"}]
 
 

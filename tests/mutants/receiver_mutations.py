@@ -10,8 +10,8 @@ RECEIVERS: Final = (
     Mutation(
         "a claim reads any number of long payloads",
         "fw_actors/webhooks/claims.py",
-        "limits is None or limits.may_read(hook):",
-        "limits is None or hook.enabled:",
+        "limits is None or limits.may_read(stored):",
+        "limits is None or stored.enabled:",
         "tests/fw_actors/actors/test_claims.py",
     ),
     Mutation(
@@ -87,14 +87,14 @@ RECEIVERS: Final = (
     Mutation(
         "deliveries to a paused Webhook are sent",
         "fw_actors/webhooks/claims.py",
-        "hook.paused_until > tx.now:",
-        "hook.paused_until < 0:",
+        "stored.paused_until > tx.now:",
+        "stored.paused_until < 0:",
         "tests/fw_actors/webhooks/test_pauses.py",
     ),
     Mutation(
         "an old secret signs without end",
         "fw_actors/webhooks/signing_keys.py",
-        " or now >= hook.old_until:",
+        " or now >= webhook.old_until:",
         ":",
         "tests/fw_actors/webhooks/test_rotation.py",
     ),
@@ -122,8 +122,8 @@ RECEIVERS: Final = (
     Mutation(
         "an overlap does not begin",
         "fw_actors/webhooks/signing_keys.py",
-        "if hook.old_secret is None or",
-        "if hook.old_secret is not None or",
+        "if webhook.old_secret is None or",
+        "if webhook.old_secret is not None or",
     ),
     Mutation(
         "a delivery in progress is erased",

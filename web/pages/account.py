@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from fw_actors.access.api_keys import KeyFacts
 from fw_actors.access.sessions import Caller, SessionFacts
 from fw_actors.actors.gateway import Gateway
+from fw_actors.documents.fields import iso
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.rules.password_policy import MAX_RUNES
 from web.exchange import Exchange
 from web.operations import Operation, Route
 from web.pages.rendering import Rendering, page_frame
-from web.response import Response, iso_time
+from web.response import Response
 from web.routes.operations import time_or_null
 from web.settings import Settings
 
@@ -95,9 +96,9 @@ def _session(session: SessionFacts, caller: Caller) -> Mapping[str, Any]:
         "id": session.id,
         "ip": session.ip,
         "agent": shown_agent(session.user_agent),
-        "created": iso_time(session.created),
-        "last_seen": iso_time(session.last_seen),
-        "expires": iso_time(session.expires),
+        "created": iso(session.created),
+        "last_seen": iso(session.last_seen),
+        "expires": iso(session.expires),
         "current": session.id == caller.session,
     }
 
@@ -106,7 +107,7 @@ def _key(key: KeyFacts) -> Mapping[str, Any]:
     return {
         "name": key.name,
         "label": key.label,
-        "created": iso_time(key.created),
+        "created": iso(key.created),
         "expires": time_or_null(key.expires),
         "last_used": time_or_null(key.last_used),
     }

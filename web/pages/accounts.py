@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import ColumnElement
 
 from fw_actors.access.administration import AccountCondition, AccountState, AccountStates
-from fw_actors.documents.fields import iso
 from fw_actors.errors import BadRequestError, PermissionDeniedError
 from fw_actors.rules.safe_output import counted
 from web.pages.listing import (
@@ -24,6 +23,7 @@ from web.pages.listing import (
     Listing,
     ListRow,
 )
+from web.pages.wording import time_or_empty
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -82,9 +82,9 @@ def account_view(fw: Fw, states: AccountStates, name: str) -> dict[str, Any]:
 def _shown(state: AccountState, user: str) -> ShownAccount:
     return ShownAccount(
         condition=_badge(state),
-        invited_until=_time(state.invited_until),
-        locked_until=_time(state.locked_until),
-        last_sign_in=_time(state.last_sign_in),
+        invited_until=time_or_empty(state.invited_until),
+        locked_until=time_or_empty(state.locked_until),
+        last_sign_in=time_or_empty(state.last_sign_in),
         sessions=in_words(state),
         is_own=state.user == user,
         may_resend=state.enabled and not state.has_password,
@@ -137,7 +137,7 @@ def _state_filter(chosen: str) -> ListFilter:
 def _cells(state: AccountState | None) -> tuple[ListCell, ...]:
     if state is None:
         return (_NOTHING,) * 4
-    last = _time(state.last_sign_in)
+    last = time_or_empty(state.last_sign_in)
     return (
         _badge(state),
         ListCell("text", ", ".join(state.roles)),
@@ -148,7 +148,3 @@ def _cells(state: AccountState | None) -> tuple[ListCell, ...]:
 
 def _badge(state: AccountState) -> ListCell:
     return ListCell("badge", state.condition.value, _TONES[state.condition])
-
-
-def _time(ms: int | None) -> str:
-    return "" if ms is None else iso(ms)

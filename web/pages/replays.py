@@ -23,7 +23,7 @@ from web.operations import Operation, Route
 from web.pages.framing import FramedPages
 from web.pages.listing import BAD, GOOD, PLAIN, WARN, ListCell
 from web.pages.rendering import list_path
-from web.pages.wording import label_of
+from web.pages.wording import label_of, time_or_empty
 from web.response import Response
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def shown_run(fw: Fw, run: ReplayRun, most: int) -> ShownRun:
         what=in_words(fw, json.loads(run.filters)),
         user=run.user,
         begun=iso(run.begun),
-        ended="" if run.ended is None else iso(run.ended),
+        ended=time_or_empty(run.ended),
         state=ListCell("badge", run.state, _TONES[run.state]),
         error=run.error,
         total=f"{run.total:,}",

@@ -34,7 +34,7 @@ from web.pages.listing import (
 )
 from web.pages.rendering import document_path, list_path
 from web.pages.replays import replays_of
-from web.pages.wording import sentence
+from web.pages.wording import sentence, time_or_empty
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -131,21 +131,17 @@ def _shown(health: WebhookHealth, hours: list[tuple[int, OutcomeCounts]]) -> Sho
     periods = (("Last hour", health.hour), ("Last day", health.day), ("Last week", health.week))
     return ShownHealth(
         state=state_badge(health),
-        failing_since=_time(health.failing_since),
+        failing_since=time_or_empty(health.failing_since),
         failures=health.failures,
         last_error=sentence(health.last_error) if health.failures else "",
-        last_success=_time(health.last_success),
+        last_success=time_or_empty(health.last_success),
         periods=tuple((label, in_words(counts)) for label, counts in periods),
         waiting=waiting_of(health),
-        oldest=_time(health.oldest),
+        oldest=time_or_empty(health.oldest),
         bars=tuple(_bars(hours)),
-        paused_since=_time(health.paused_since),
-        paused_until=_time(health.paused_until),
+        paused_since=time_or_empty(health.paused_since),
+        paused_until=time_or_empty(health.paused_until),
     )
-
-
-def _time(ms: int | None) -> str:
-    return "" if ms is None else iso(ms)
 
 
 def in_words(counts: OutcomeCounts) -> str:
@@ -270,14 +266,14 @@ def _attention(fw: Fw, service: ServiceState) -> Iterator[AttentionLine]:
     for each in failing_webhooks(fw.tx, service, MOST_FAILING):
         yield AttentionLine(
             f"{each.label} fails: {each.failures:,} attempts in a row, {waiting_of(each)} waiting",
-            document_path(WEBHOOK, each.name), _time(each.failing_since),
+            document_path(WEBHOOK, each.name), time_or_empty(each.failing_since),
             sentence(each.last_error),
         )  # fmt: skip
     paused = [each.webhook for each in paused_webhooks(fw.tx)[:MOST_FAILING]]
     for each in health_of(fw.tx, paused, service).values():
         yield AttentionLine(
             f"{each.label} is paused, {waiting_of(each)} waiting",
-            document_path(WEBHOOK, each.name), _time(each.paused_since),
+            document_path(WEBHOOK, each.name), time_or_empty(each.paused_since),
         )  # fmt: skip
     failed = counts_of_a_day(fw.tx).failed
     if failed:

@@ -1,4 +1,4 @@
-"""Labels of DocTypes and fields on pages, and the columns of lists. Pure."""
+"""Labels of DocTypes and fields on pages, times, and the columns of lists. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.fields import JSON, Field, Table, Text
+from fw_actors.documents.fields import JSON, Field, Table, Text, iso
 
 DOCUMENTS: Final = "Documents"
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -114,6 +114,11 @@ def sentence(error: str | None) -> str:
 def group_of(doctype: str) -> str:
     """Return the group of a DocType."""
     return next((group for group, names in GROUPS.items() if doctype in names), DOCUMENTS)
+
+
+def time_or_empty(ms: int | None) -> str:
+    """Return a time as ISO 8601, which scripts show in the browser's time zone; empty for None."""
+    return "" if ms is None else iso(ms)
 
 
 def described(meta: Meta) -> str:

@@ -12,12 +12,13 @@ import structlog
 from fw_actors.access.administration import Profile
 from fw_actors.access.sign_in import SignInAttempt
 from fw_actors.actors.gateway import Gateway
+from fw_actors.documents.fields import iso
 from fw_actors.errors import BadRequestError, OverloadedError
 from web import response_schemas
 from web.exchange import Exchange
 from web.json_input import CharacterRules, read_struct
 from web.operations import SMALL, Authentication, BodyRule, Operation, OperationHandler, Route
-from web.response import CSRF_HEADER, Response, clear_cookie, iso_time, json_response, set_cookie
+from web.response import CSRF_HEADER, Response, clear_cookie, json_response, set_cookie
 from web.response_schemas import LinkResponse, OkResponse
 from web.routes.operations import NO_ARGUMENTS, value_or_none
 from web.settings import Settings
@@ -108,7 +109,7 @@ class AccessRoutes:
             "ok": True,
             "user": signed_in.user,
             "fullName": signed_in.full_name,
-            "expires": iso_time(signed_in.expires),
+            "expires": iso(signed_in.expires),
         }
         return json_response(content, 200, ("Set-Cookie", cookie))
 
@@ -204,7 +205,7 @@ class RecoveryRoutes:
             "kind": facts.kind.value,
             "user": facts.user,
             "fullName": facts.full_name,
-            "expires": iso_time(facts.expires),
+            "expires": iso(facts.expires),
         }
         return json_response(content)
 

@@ -10,10 +10,11 @@ import msgspec
 from fw_actors.access.recovery import SentLink
 from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
+from fw_actors.documents.fields import iso
 from web.exchange import Exchange
 from web.operations import Route
 from web.pages.console import require_administrator
-from web.response import Response, iso_time, json_response
+from web.response import Response, json_response
 from web.response_schemas import AccessRevokedResponse, InvitedResponse, SentLinkResponse
 from web.routes.operations import GatewayRoutes, value_or_none, write_route
 
@@ -116,7 +117,7 @@ class UserRoutes(GatewayRoutes):
 
 def _link_json(sent: SentLink) -> dict[str, Any]:
     """Return the link's part of a response, with its URL only if that is returned (A-195)."""
-    content: dict[str, Any] = {"expires": iso_time(sent.expires)}
+    content: dict[str, Any] = {"expires": iso(sent.expires)}
     return content if sent.url is None else content | {"link": sent.url}
 
 

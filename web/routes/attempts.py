@@ -8,7 +8,9 @@ from typing import Final
 
 import msgspec
 
+from fw_actors.documents.fields import iso
 from fw_actors.errors import BadRequestError
+from fw_actors.rules import ATTEMPTS_LISTED
 from fw_actors.webhooks.attempt_list import (
     AttemptCursor,
     AttemptPage,
@@ -20,11 +22,9 @@ from fw_actors.webhooks.attempt_list import (
 from web.exchange import Exchange
 from web.json_input import read_struct
 from web.operations import BodyRule, Operation, Route
-from web.response import Response, iso_time, json_response
+from web.response import Response, json_response
 from web.response_schemas import AttemptsResponse, ListedAttemptDetails
 from web.routes.operations import SERVICES, GatewayRoutes
-
-DEFAULT_LIMIT: Final = 50
 
 
 class AttemptsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -36,7 +36,7 @@ class AttemptsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
     error: str | None = None
     since: str | None = None
     until: str | None = None
-    limit: int = DEFAULT_LIMIT
+    limit: int = ATTEMPTS_LISTED
     before: str | None = None
 
 
@@ -97,8 +97,8 @@ def _details(attempt: ListedAttempt) -> ListedAttemptDetails:
         number=attempt.number,
         trigger=attempt.trigger.value,
         user=attempt.run.user or None,
-        began=iso_time(ended - attempt.duration_ms),
-        ended=iso_time(ended),
+        began=iso(ended - attempt.duration_ms),
+        ended=iso(ended),
         duration_ms=attempt.duration_ms,
         status=attempt.status,
         response_status=attempt.response_status,

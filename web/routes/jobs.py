@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fw_actors.documents.fields import iso
 from fw_actors.ops.queued_jobs import JobFacts, JobFilter
+from fw_actors.rules import JOBS_LISTED
 from web.exchange import Exchange
 from web.operations import Route
-from web.response import Response, iso_time, json_response
+from web.response import Response, json_response
 from web.response_schemas import ChangedJobsResponse, JobDetails, JobsResponse
 from web.routes.operations import GatewayRoutes, time_or_null, write_route
 
@@ -25,7 +27,7 @@ class ListJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: str = ""
     function: str = ""
     user: str = ""
-    limit: int = 50
+    limit: int = JOBS_LISTED
     before: int | None = None
 
 
@@ -111,6 +113,6 @@ def _details(job: JobFacts) -> JobDetails:
         user=job.user or None,
         attempts=job.attempts,
         due=time_or_null(job.due),
-        created=iso_time(job.created),
+        created=iso(job.created),
         error=job.error or None,
     )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from fw_actors.actors.gateway import Gateway
+from fw_actors.documents.fields import iso
 from web.exchange import Exchange
 from web.json_input import PLAIN, CharacterRules, read_struct
 from web.operations import BodyRule, Operation, OperationHandler, Route
-from web.response import iso_time
 from web.response_schemas import OkResponse
 
 if TYPE_CHECKING:
@@ -69,4 +69,4 @@ def value_or_none(value: T | msgspec.UnsetType) -> T | None:
 
 def time_or_null(milliseconds: int | None) -> str | None:
     """Return a time in the format of JSON, or None without one."""
-    return None if milliseconds is None else iso_time(milliseconds)
+    return None if milliseconds is None else iso(milliseconds)

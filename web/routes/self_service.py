@@ -8,10 +8,11 @@ import msgspec
 
 from fw_actors.access.administration import require_session
 from fw_actors.access.passwords import PasswordChange
+from fw_actors.documents.fields import iso
 from web.exchange import Exchange
 from web.json_input import CharacterRules
 from web.operations import Route
-from web.response import Response, iso_time, json_response
+from web.response import Response, json_response
 from web.response_schemas import (
     KeysEndedResponse,
     KeysResponse,
@@ -145,9 +146,9 @@ class SelfServiceRoutes(GatewayRoutes):
                 "id": session.id,
                 "ip": session.ip,
                 "userAgent": session.user_agent,
-                "created": iso_time(session.created),
-                "lastSeen": iso_time(session.last_seen),
-                "expires": iso_time(session.expires),
+                "created": iso(session.created),
+                "lastSeen": iso(session.last_seen),
+                "expires": iso(session.expires),
                 "current": session.id == caller.session,
             }
             for session in found
@@ -178,7 +179,7 @@ class SelfServiceRoutes(GatewayRoutes):
             {
                 "name": key.name,
                 "label": key.label,
-                "created": iso_time(key.created),
+                "created": iso(key.created),
                 "expires": time_or_null(key.expires),
                 "lastUsed": time_or_null(key.last_used),
             }

@@ -1,4 +1,4 @@
-"""Routes of webhooks: emit, emit many, replay, bulk replay, test."""
+"""Routes of Webhooks: emit, emit many, replay, bulk replay, test."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 import trio
 
 from fw_actors.actors.gateway import Gateway
+from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import (
     BadRequestError,
@@ -25,7 +26,7 @@ from web.exchange import Exchange
 from web.json_input import CharacterRules, ListReader, read_struct, to_struct
 from web.operations import BodyRule, Operation, Route
 from web.request import KIB, MIB
-from web.response import Response, iso_time, json_response
+from web.response import Response, json_response
 from web.response_schemas import (
     CancelledDeliveryResponse,
     DeliveryExplainedResponse,
@@ -186,7 +187,7 @@ class WebhookRoutes(GatewayRoutes):
         ]
 
     async def emit(self, exchange: Exchange) -> Response:
-        """Queue an event for every webhook that subscribes to it."""
+        """Queue an event for every Webhook that subscribes to it."""
         body: EmitRequest = exchange.body
         _require_publisher(exchange.known_caller.roles)
         content = await self._write(
@@ -237,7 +238,7 @@ class WebhookRoutes(GatewayRoutes):
         return json_response(report.as_json(await self._gateway.service_state()))
 
     async def pause(self, exchange: Exchange) -> Response:
-        """Pause a webhook for a time or until it is resumed: its deliveries wait."""
+        """Pause a Webhook for a time or until it is resumed: its deliveries wait."""
         body: PauseRequest = exchange.body
         return _pause_response(
             await self._gateway.pause_webhook(
@@ -246,7 +247,7 @@ class WebhookRoutes(GatewayRoutes):
         )
 
     async def resume(self, exchange: Exchange) -> Response:
-        """Resume a webhook; without a pause this changes nothing."""
+        """Resume a Webhook; without a pause this changes nothing."""
         body: ResumeRequest = exchange.body
         return _pause_response(
             await self._gateway.resume_webhook(
@@ -274,7 +275,7 @@ class WebhookRoutes(GatewayRoutes):
         return json_response(ErasedResponse(body.delivery, erased))
 
     async def rotate(self, exchange: Exchange) -> Response:
-        """Replace the signing secret of a webhook; the old one also signs for `overlap` hours.
+        """Replace the signing secret of a Webhook; the old one also signs for `overlap` hours.
 
         Without `secret` the service generates one, and returns it once.
         """
@@ -290,7 +291,7 @@ class WebhookRoutes(GatewayRoutes):
         return json_response(RotatedResponse(rotation.webhook, made, rotation.old_until))
 
     async def test(self, exchange: Exchange) -> Response:
-        """Send a webhook a test event; the failure of a receiver is a result, not an error."""
+        """Send a Webhook a test event; the failure of a receiver is a result, not an error."""
         body: TestRequest = exchange.body
         return json_response(await self._gateway.test_webhook(exchange.known_caller, body.webhook))
 
@@ -324,7 +325,9 @@ def _publisher(fw: Fw) -> Fw:
 def _require_publisher(roles: frozenset[str]) -> None:
     """Check that a caller with these roles may publish events. Raises: PermissionDeniedError."""
     if not roles & PUBLISHERS:
-        raise PermissionDeniedError("Publishing events requires the role Event Publisher.")
+        raise PermissionDeniedError(
+            "Publishing events requires the role Event Publisher or System Manager."
+        )
 
 
 def _event_or_refusal(item: object) -> dict[str, Any] | BadRequestError:
@@ -442,7 +445,7 @@ def _details(fw: Fw, run: ReplayRun, most: int = MAX_COUNTED) -> ReplayRunDetail
         replayed=run.replayed,
         refused=run.refused,
         error=run.error,
-        begun=iso_time(run.begun),
+        begun=iso(run.begun),
         ended=time_or_null(run.ended),
         arrived=outcomes.arrived,
         failed_again=outcomes.failed,

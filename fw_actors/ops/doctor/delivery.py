@@ -23,7 +23,7 @@ from fw_actors.ops.site import Site
 from fw_actors.rules.concurrency import FAILURES
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ServiceState, ok, problem, warning
-from fw_actors.rules.signing import UnusableSecretError, key_of
+from fw_actors.rules.signing import KEY_BYTES, UnusableSecretError, key_of
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import QueueStats, Statement, Tx
 from fw_actors.store.schema import JOB, WEBHOOK_HEALTH
@@ -32,22 +32,21 @@ from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import receivers_of
 from fw_actors.webhooks.pacing import paused_webhooks
 
-_HOOK: Final = table_of(Webhook).table.c
+_W: Final = table_of(Webhook).table.c
 _HEALTH: Final = WEBHOOK_HEALTH.c
-_OF_HOOKS: Final = (
+_OF_WEBHOOKS: Final = (
     sa.select(_HEALTH.webhook, _HEALTH.failing_since)
-    .select_from(WEBHOOK_HEALTH.join(_HOOK.name.table, _HOOK.name == _HEALTH.webhook))
+    .select_from(WEBHOOK_HEALTH.join(_W.name.table, _W.name == _HEALTH.webhook))
     .where(_HEALTH.failing_since.is_not(None))
     .order_by(_HEALTH.failing_since, _HEALTH.webhook)
 )
 _FAILING: Final = Statement(
-    _OF_HOOKS.where(_HOOK.enabled == 1, _HEALTH.failures >= sa.bindparam("failures"))
+    _OF_WEBHOOKS.where(_W.enabled == 1, _HEALTH.failures >= sa.bindparam("failures"))
 )
 _DISABLED: Final = Statement(
-    _OF_HOOKS.where(_HOOK.enabled == 0, _HEALTH.disabled == _HEALTH.failing_since)
+    _OF_WEBHOOKS.where(_W.enabled == 0, _HEALTH.disabled == _HEALTH.failing_since)
 )
 
-KEY_BYTES: Final = (24, 64)  # Standard Webhooks; B-25
 _MAX_NAMED: Final = 5
 CERTIFICATE_DAYS: Final = 30
 
@@ -87,7 +86,7 @@ async def webhook_facts(site: Site) -> WebhookFacts:
 
 
 def evaluate_webhooks(facts: WebhookFacts, service: ServiceState = NOT_ASKED) -> Section:
-    """Evaluate the webhooks (O-131, O-132, O-146)."""
+    """Evaluate the Webhooks (O-131, O-132, O-146)."""
     shown = {
         "off": facts.off,
         "enabled": facts.enabled,
@@ -115,13 +114,13 @@ def _stale(service: ServiceState) -> Iterator[Finding]:
 
 def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
     yield ok(
-        f"webhooks are {'off' if facts.off else 'on'}; enabled webhooks: {facts.enabled}, "
+        f"webhooks are {'off' if facts.off else 'on'}; enabled Webhooks: {facts.enabled}, "
         f"deliveries retrying: {facts.retrying}"
     )
     if facts.off and facts.enabled:
         yield warning(
-            f"webhooks are off (FW_WEBHOOKS), but {facts.enabled} are enabled: their events are "
-            "lost",
+            f"webhooks are off (FW_WEBHOOKS), but {facts.enabled} are enabled: their "
+            "events are lost",
             "Unset FW_WEBHOOKS and restart; events that occurred meanwhile are not sent later.",
         )
     if facts.failed:
@@ -134,18 +133,18 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
         yield ok("no delivery failed in the last 24 hours")
     yield from _since(
         facts.paused,
-        "paused webhooks, longest paused first",
+        "paused Webhooks, longest paused first",
         "Their deliveries wait; fw webhooks resume WEBHOOK ends a pause.",
     )
     yield from _since(
         facts.failing,
-        f"webhooks whose last {FAILURES} attempts or more have all failed",
+        f"Webhooks whose last {FAILURES} attempts or more have all failed",
         "fw webhooks test WEBHOOK shows what its receiver answers; disable the Webhook if the "
         "receiver no longer exists.",
     )
     yield from _since(
         facts.disabled,
-        "webhooks that ops.disableAfterDays has disabled, by the beginning of their failures",
+        "Webhooks that ops.disableAfterDays has disabled, by the beginning of their failures",
         "Repair the receiver, then fw webhooks enable WEBHOOK; events since then are not sent "
         "later.",
     )
@@ -157,7 +156,7 @@ def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
     if facts.lost_certificates:
         names = ", ".join(facts.lost_certificates[:_MAX_NAMED])
         yield problem(
-            f"webhooks whose client certificate cannot be used: {names}",
+            f"Webhooks whose client certificate cannot be used: {names}",
             "Their attempts fail. FW_CLIENT_CERT_<NAME> and FW_CLIENT_KEY_<NAME> must name files "
             "in PEM, without a password, that this user may read.",
         )
@@ -184,14 +183,14 @@ def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
     )
 
 
-def _since(hooks: Sequence[WebhookSince], what: str, todo: str) -> Iterator[Finding]:
-    if hooks:
-        names = tuple(f"{each.webhook} since {iso(each.since)}" for each in hooks)
+def _since(webhooks: Sequence[WebhookSince], what: str, todo: str) -> Iterator[Finding]:
+    if webhooks:
+        names = tuple(f"{each.webhook} since {iso(each.since)}" for each in webhooks)
         yield from _odd(names, f"{what}: {len(names)}", todo)
 
 
-def _shown(hooks: Sequence[WebhookSince]) -> list[dict[str, str]]:
-    return [{"webhook": each.webhook, "since": iso(each.since)} for each in hooks]
+def _shown(webhooks: Sequence[WebhookSince]) -> list[dict[str, str]]:
+    return [{"webhook": each.webhook, "since": iso(each.since)} for each in webhooks]
 
 
 def _odd(names: tuple[str, ...], what: str, todo: str) -> Iterator[Finding]:
@@ -208,7 +207,7 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         deliveries.last_attempt > tx.now - MS_PER_DAY,
     )
     c = site.registry.tables["Webhook"].table.c
-    hooks = tx.rows(
+    webhooks = tx.rows(
         sa.select(c.name, c.url, c.event_type, c.webhook_doctype, c.secret, c[ROW_ID])
         .where(c.enabled == 1)
         .order_by(c.name)
@@ -216,13 +215,13 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
     lost_certificates, ending_certificates = _certificates(tx, site)
     return WebhookFacts(
         off=site.config.deployment.webhooks_off,
-        enabled=len(hooks),
+        enabled=len(webhooks),
         retrying=tx.scalar(retrying),
         failed=tx.scalar(failed),
         odd_secrets=tuple(
-            str(hook) for hook, *_, secret, row in hooks if _is_odd(site, secret, row)
+            str(name) for name, *_, secret, row in webhooks if _is_odd(site, secret, row)
         ),
-        refused_urls=tuple(str(name) for name, url, *_ in hooks if not _is_allowed(site, url)),
+        refused_urls=tuple(str(name) for name, url, *_ in webhooks if not _is_allowed(site, url)),
         paused=tuple(
             WebhookSince(each.webhook, each.since or tx.now) for each in paused_webhooks(tx)
         ),
@@ -232,7 +231,7 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         ending_certificates=ending_certificates,
         lost_doctypes=tuple(
             str(name)
-            for name, _, kind, doctype, *_ in hooks
+            for name, _, kind, doctype, *_ in webhooks
             if kind == DOCUMENT and doctype not in site.registry.metas
         ),
     )

@@ -95,7 +95,7 @@ def test_mail_subject_holds_only_site_name() -> None:
         "A new password for {user}", "Your account at {user}",
         "Your password at {user} was changed", "A new API key at {user}",
         "A sign-in from a new device at {user}",
-        "A webhook at {user} fails", "A webhook at {user} was disabled",
+        "A Webhook at {user} fails", "A Webhook at {user} was disabled",
     }  # fmt: skip
 
 

@@ -70,9 +70,9 @@ ENDED = (
         ),
         ({"leased": True}, WaitReason.LEASE_ENDED, None, ENDED.format(0)),
         ({"leased": True, "deaths": 2}, WaitReason.LEASE_ENDED, None, ENDED.format(2)),
-        ({"hook_enabled": False}, WaitReason.DISABLED, NOW - 1, DISABLED),
+        ({"webhook_enabled": False}, WaitReason.DISABLED, NOW - 1, DISABLED),
         (
-            {"hook_enabled": None, "next_at": NOW + 9}, WaitReason.DELETED, NOW + 9,
+            {"webhook_enabled": None, "next_at": NOW + 9}, WaitReason.DELETED, NOW + 9,
             "Its Webhook was deleted: it fails when its turn comes, and nothing is sent.",
         ),
         (
@@ -120,7 +120,7 @@ def test_explain_reports_paused_receiver() -> None:
         attempts=st.integers(0, 10),
         max_attempts=st.integers(1, 10),
         error=st.just("No error was noted."),
-        hook_enabled=st.sampled_from([True, False, None]),
+        webhook_enabled=st.sampled_from([True, False, None]),
         next_at=st.one_of(st.none(), st.integers(NOW - 10_000, NOW + 10_000)),
         leased=st.booleans(),
         deaths=st.integers(0, 5),

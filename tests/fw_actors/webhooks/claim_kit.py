@@ -22,7 +22,7 @@ class EvenLimits:
     def turn(self, webhook: str) -> int:
         return 0
 
-    def may_read(self, hook: object) -> bool:
+    def may_read(self, stored: object) -> bool:
         return True
 
     def hold(self, size: int) -> None:
@@ -35,10 +35,10 @@ class FreeSlots(EvenLimits):
     def __init__(self, most: int = 100) -> None:
         self.most = most
 
-    def free(self, hook: object) -> int:
+    def free(self, stored: object) -> int:
         return self.most
 
-    def take(self, hook: object, count: int) -> None:
+    def take(self, stored: object, count: int) -> None:
         self.most -= count
 
 
@@ -137,8 +137,8 @@ class UnlimitedSlots(EvenLimits):
     def __init__(self, most: int = 100) -> None:
         self._most = most
 
-    def free(self, hook: object) -> int:
+    def free(self, stored: object) -> int:
         return self._most
 
-    def take(self, hook: object, count: int) -> None:
+    def take(self, stored: object, count: int) -> None:
         pass

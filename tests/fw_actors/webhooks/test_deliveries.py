@@ -295,15 +295,15 @@ async def test_warm_up_compiles_statements_and_changes_nothing(
     assert await depot.settle(await depot.due()) == "Sent"
 
 
-async def test_hook_reads_only_named_webhook(depot: LeaseDepot) -> None:
+async def test_stored_webhook_reads_only_named_webhook(depot: LeaseDepot) -> None:
     """`fw webhooks test WEBHOOK` reads only that Webhook (B-270)."""
     names = {url: await depot.office.subscribe(url=url) for url in ("https://a.x/", "https://b.x/")}
     store, deliveries = depot.office.site.store, depot.deliveries
     for url, name in names.items():
-        hook = await store.read(partial(deliveries.hook, name=name))
-        assert hook is not None
-        assert (hook.name, hook.url) == (name, url)
-    assert await store.read(partial(deliveries.hook, name="nobody's")) is None
+        webhook = await store.read(partial(deliveries.stored_webhook, name=name))
+        assert webhook is not None
+        assert (webhook.name, webhook.url) == (name, url)
+    assert await store.read(partial(deliveries.stored_webhook, name="nobody's")) is None
 
 
 async def test_outcome_is_written_only_once(depot: LeaseDepot) -> None:

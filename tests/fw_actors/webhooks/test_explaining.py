@@ -68,9 +68,9 @@ async def test_waiting_shows_disabled_or_deleted_webhook(office: Office) -> None
     hook = await office.subscribe()
     delivery = await emit(office)
     await office.sql("UPDATE doc_webhook SET enabled = 0")
-    assert (await look(office, delivery)).hook_enabled is False
+    assert (await look(office, delivery)).webhook_enabled is False
     await office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
-    assert (await look(office, delivery)).hook_enabled is None
+    assert (await look(office, delivery)).webhook_enabled is None
 
 
 async def test_waiting_of_unknown_delivery_is_not_found(office: Office) -> None:

@@ -122,7 +122,7 @@ function traces(found, now) {
 }
 
 const ACTS = {
-  pause: { title: "Pause this receiver?", text: "This service sends nothing to it until you resume it, or the service ends; due deliveries wait. To pause a webhook for longer, use its page.", ok: "Pause", done: "Paused.", work: (receiver) => operation("console.pause", { receiver }) },
+  pause: { title: "Pause this receiver?", text: "This service sends nothing to it until you resume it, or the service ends; due deliveries wait. To pause a Webhook for longer, use its page.", ok: "Pause", done: "Paused.", work: (receiver) => operation("console.pause", { receiver }) },
   resume: { done: "Resumed.", work: (receiver) => operation("console.resume", { receiver }) },
   resumeWebhook: { done: "Resumed.", work: (webhook) => operation("webhooks.resume", { webhook }) },
   restart: { title: "Restart this actor?", text: "Messages in its mailbox are dropped; work in the store is kept.", ok: "Restart", danger: true, done: "Restarted.", work: (actor) => operation("console.restart", { actor }) },

@@ -37,7 +37,7 @@ async function erase() {
   const { delivery } = document.getElementById("delivery").dataset;
   const sure = await ask({
     title: "Erase the body?",
-    text: "The sent body and the receiver's answers are erased permanently, and cannot be replayed; the record stays.",
+    text: "The sent body and the receiver's answers are erased permanently, and it cannot be replayed any more; its record stays.",
     ok: "Erase",
     danger: true,
     work: () => operation("webhooks.erase", { delivery }),

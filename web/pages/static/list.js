@@ -47,7 +47,7 @@ const ACTS = {
   },
   erase: {
     noun: DELIVERIES, verb: "Erase", done: "erased", refused: "not erased", danger: true,
-    text: "The sent bodies and the answers are erased permanently, and cannot be replayed; the records stay.",
+    text: "The sent bodies and the answers are erased permanently, and these deliveries cannot be replayed any more; their records stay.",
     work: (delivery) => operation("webhooks.erase", { delivery }),
   },
   end: {

@@ -1,4 +1,4 @@
-// A webhook's test event with the duration of each step, its pause, and the rotation of its secret.
+// A Webhook's test event with the duration of each step, its pause, and the rotation of its secret.
 
 import { operation } from "./api.js";
 import { ask, copy, flashNext } from "./app.js";

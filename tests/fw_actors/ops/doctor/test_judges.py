@@ -68,7 +68,7 @@ def test_doctor_warns_of_enabled_webhooks_while_they_are_off() -> None:
 def test_doctor_shows_webhook_counts_on_and_off(off: bool) -> None:
     """The counts are shown whether webhooks are off or on (O-131)."""
     told = " ".join(evaluate_webhooks(WebhookFacts(off, 12, 34, 0)).texts(Level.OK))
-    assert f"are {'off' if off else 'on'}; enabled webhooks: 12, deliveries retrying: 34" in told
+    assert f"are {'off' if off else 'on'}; enabled Webhooks: 12, deliveries retrying: 34" in told
 
 
 def test_doctor_warns_of_deliveries_failed_in_the_last_day() -> None:
