@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from fw_actors.rules import LARGE_BODY_BYTES
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
@@ -171,16 +172,15 @@ class _Batch(NamedTuple):
 def _batches(stream: IO[bytes], result: Emission) -> Iterator[_Batch]:
     """Yield the events of up to 500 lines and about 4 MiB; a part may have none."""
     from fw_actors.errors import BadRequestError
-    from web.operations import LARGE  # a line may be as long as a body over HTTP
 
     batch: list[tuple[int, dict[str, Any]]] = []
     read = number = begun = 0
-    while line := stream.readline(LARGE + 1):
+    while line := stream.readline(LARGE_BODY_BYTES + 1):
         number += 1
         read += len(line)
-        if len(line) > LARGE:
-            read += _skip_line(stream, LARGE)
-            _refuse(result, number, f"A line must have at most {LARGE // 1024} KiB.")
+        if len(line) > LARGE_BODY_BYTES:
+            read += _skip_line(stream)
+            _refuse(result, number, f"A line must have at most {LARGE_BODY_BYTES // 1024} KiB.")
         elif line.strip():
             try:
                 event = _read_json(line)
@@ -197,10 +197,10 @@ def _batches(stream: IO[bytes], result: Emission) -> Iterator[_Batch]:
     yield _Batch(batch, number, read)
 
 
-def _skip_line(stream: IO[bytes], at_once: int) -> int:
-    """Read the rest of a line, at most `at_once` bytes at a time; return its length."""
+def _skip_line(stream: IO[bytes]) -> int:
+    """Read the rest of a line in parts; return its length."""
     skipped = 0
-    while part := stream.readline(at_once):
+    while part := stream.readline(LARGE_BODY_BYTES):
         skipped += len(part)
         if part.endswith(b"\n"):
             break

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fw_actors.errors import FwError
-from web.request import KIB, MIB
+from fw_actors.rules import LARGE_BODY_BYTES
+from web.request import KIB
 from web.response import Response
 
 if TYPE_CHECKING:
     from web.exchange import Exchange
 
 SMALL: Final = 64 * KIB
-LARGE: Final = MIB
+LARGE: Final = LARGE_BODY_BYTES
 
 
 class Authentication(Enum):

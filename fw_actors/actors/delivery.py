@@ -335,16 +335,16 @@ class DeliveryActor(Actor):
         due = message.due
         if due.job.deaths > MAX_CONSECUTIVE_DEATHS:
             raise NotSent(Ending.TRANSIENT, WORKER_LOST_ERROR)
-        if due.hook is None:
-            raise NotSent(Ending.WITHDRAWN, "deleted: the webhook was deleted; nothing was sent.")
-        if not due.hook.enabled:
-            raise NotSent(Ending.WITHDRAWN, "disabled: the webhook is off; nothing was sent.")
+        if due.stored is None:
+            raise NotSent(Ending.WITHDRAWN, "deleted: the Webhook was deleted; nothing was sent.")
+        if not due.stored.enabled:
+            raise NotSent(Ending.WITHDRAWN, "disabled: the Webhook is disabled; nothing was sent.")
         if message.target is None:
-            raise NotSent(Ending.WITHDRAWN, "internal: the webhook's url cannot be sent to.")
-        if self._deps.clock.now() + due.hook.timeout * MS_PER_SECOND > due.lease_end:
+            raise NotSent(Ending.WITHDRAWN, "internal: nothing can be sent to the Webhook's URL.")
+        if self._deps.clock.now() + due.stored.timeout * MS_PER_SECOND > due.lease_end:
             raise LeaseOver
         try:
-            return message.target, self._deps.keys.of(due.hook), due.hook.timeout
+            return message.target, self._deps.keys.of(due.stored), due.stored.timeout
         except NoSigningKey as reason:
             raise NotSent(Ending.UNSIGNABLE, str(reason)) from None
 
@@ -356,10 +356,10 @@ class DeliveryActor(Actor):
         now = self._deps.clock.now()
         if now >= due.lease_end:
             raise LeaseOver
-        hook = due.hook
+        stored = due.stored
         old = None
-        if hook is not None and hook.old_secret is not None:  # its secret is being rotated
-            old = self._deps.keys.old_of(hook, now)
+        if stored is not None and stored.old_secret is not None:  # its secret is being rotated
+            old = self._deps.keys.old_of(stored, now)
         signed = signed_headers(key, due.delivery, now, due.payload, old)
         if self._span is not None:
             signed = (*signed, *self._span.context.headers)
@@ -411,8 +411,8 @@ def end_attempt(span: Span, message: Attempt, ended: AttemptOutcome) -> None:
             "fw.attempt": due.attempts + 1,
             "fw.queued_ms": max(0, ended.at - ended.duration_ms - due.job.created),
         }
-        if due.hook is not None and origin is not None:
-            noted["url.full"] = shown_url(due.hook.url)
+        if due.stored is not None and origin is not None:
+            noted["url.full"] = shown_url(due.stored.url)
             noted["server.address"], noted["server.port"] = origin.host, origin.port
         if due.attempts:
             noted["http.request.resend_count"] = due.attempts

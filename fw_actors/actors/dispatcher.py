@@ -263,10 +263,10 @@ class Dispatcher(Actor):
 
     def _start_all(self, dues: Sequence[LeasedDelivery], plan: ClaimPlan) -> list[LeasedDelivery]:
         """Pass each delivery to an actor; return those for which no actor could be created."""
-        unstarted, hook, target = [], None, None
+        unstarted, stored, target = [], None, None
         for due in dues:
-            if due.hook is not hook:  # deliveries of one Webhook are adjacent
-                hook, target = due.hook, plan.target(due.hook)
+            if due.stored is not stored:  # deliveries of one Webhook are adjacent
+                stored, target = due.stored, plan.target(due.stored)
             if not self._start(due, target):
                 unstarted.append(due)
         return unstarted

@@ -94,7 +94,7 @@ class LeasedDelivery(msgspec.Struct, frozen=True):
     """A delivery leased by this process: its lease, its payload and its Webhook."""
 
     job: LeasedJob
-    hook: StoredWebhook | None  # None: the Webhook was deleted
+    stored: StoredWebhook | None  # None: the Webhook was deleted
     lease_end: int
     delivery: str
     payload: bytes

@@ -214,7 +214,7 @@ class Deliveries(DeliveryClaims):
             else:
                 settled = jobs.Settlement(job, token, verdict.next_attempt, error_of(ended))
                 ready.others.append(settled)
-            url = "" if due.hook is None else shown_url(due.hook.url)
+            url = "" if due.stored is None else shown_url(due.stored.url)
             trace = written_trace(ended.times, ended.signed, ended.address, url)
             rows.append((job, token, *values(ended, verdict), trace))
             if due.attempts:
@@ -222,12 +222,12 @@ class Deliveries(DeliveryClaims):
             if due.ordered:
                 ready.ordered.append((job, token))
                 ready.webhooks.add(due.job.partition)
-                if due.hook is None or not due.hook.ordered or not due.hook.enabled:
+                if due.stored is None or not due.stored.ordered or not due.stored.enabled:
                     ready.drained.add(job)
             if counted:
                 error = error_of(ended)
                 ready.counted.append((due.job.partition, verdict.status, ended.at, error))
-                leased[due.job.partition, "" if due.hook is None else due.hook.row_id] = job
+                leased[due.job.partition, "" if due.stored is None else due.stored.row_id] = job
         return ready._replace(
             rows=rows_as_json(rows),
             tallies=tallies_of(ready.counted),

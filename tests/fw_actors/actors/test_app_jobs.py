@@ -42,6 +42,7 @@ async def test_enqueue_of_rolled_back_transaction_runs_nothing(
         assert "seen by Administrator" not in await roles(site)
 
 
+@pytest.mark.usefixtures("rare_polls")
 @pytest.mark.parametrize("attempts", [1, 10])
 async def test_failing_job_has_ten_attempts_and_writes_nothing(
     tmp_path: Path, autojump_clock: MockClock, attempts: int

@@ -62,6 +62,7 @@ async def test_mailer_sends_on_wake_up_without_delay(
         assert trio.current_time() == began
 
 
+@pytest.mark.usefixtures("rare_polls")
 async def test_mailer_makes_ten_attempts_with_delivery_backoff(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

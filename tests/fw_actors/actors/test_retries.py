@@ -16,6 +16,8 @@ from trio.testing import MockClock
 
 from tests.fw_actors.actors.delivery_kit import SECRET, ScriptedReceiver, delivering
 
+pytestmark = pytest.mark.usefixtures("rare_polls")
+
 ALL_SIX = [0, 30, 90, 210, 450, 930]  # 30 s, then 1, 2, 4, 8 minutes between them
 SIX_TIMEOUTS = [0, 40, 110, 240, 490, 980]  # the wait begins at the end of an attempt of 10 s
 
@@ -228,7 +230,7 @@ async def test_webhook_without_url_fails_own_deliveries_only(
         [broken, other] = [await post.settled(each) for each in await post.emit()]
     assert {broken["status"], other["status"]} == {"Failed", "Sent"}
     assert {broken["error"], other["error"]} == {
-        None, "internal: the webhook's url cannot be sent to.",
+        None, "internal: nothing can be sent to the Webhook's URL.",
     }  # fmt: skip
 
 

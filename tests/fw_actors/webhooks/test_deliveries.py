@@ -370,11 +370,15 @@ async def test_claim_returns_exact_payload_and_current_webhook(depot: LeaseDepot
     assert due.payload == (
         b'{"type":"note.shared","timestamp":"2027-01-15T08:00:00.000Z","data":{"a":"\xc3\xbc"}}'
     )
-    assert due.hook is not None
-    assert (due.hook.url, due.hook.timeout, due.hook.enabled) == ("https://new.test/", 33, False)
+    assert due.stored is not None
+    assert (due.stored.url, due.stored.timeout, due.stored.enabled) == (
+        "https://new.test/",
+        33,
+        False,
+    )
     assert (due.delivery, due.max_attempts, due.attempts, due.status) == (delivery, 4, 0, "Queued")
     site = depot.office.site
-    secret = site.vault.open(str(due.hook.secret), "Webhook", "secret", due.hook.row_id)
+    secret = site.vault.open(str(due.stored.secret), "Webhook", "secret", due.stored.row_id)
     assert secret == "a signing secret"
 
 
@@ -384,7 +388,7 @@ async def test_claim_returns_no_hook_for_deleted_webhook(depot: LeaseDepot) -> N
     await depot.emit()
     await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
     due = await depot.due()
-    assert (due.hook, due.lease_end) == (None, START + 40_000)
+    assert (due.stored, due.lease_end) == (None, START + 40_000)
     assert await depot.settle(due, "WITHDRAWN") == "Failed"
 
 

@@ -96,7 +96,7 @@ async def test_rate_limit_leaves_other_webhooks_unlimited(office: Office) -> Non
     await office.subscribe("other.event")
     await office.do(lambda fw: fw.webhooks.emit("other.event", {}))
     events = [
-        each.hook.rate_limit for each in (await ClaimingNode(office).claim()).due if each.hook
+        each.stored.rate_limit for each in (await ClaimingNode(office).claim()).due if each.stored
     ]
     assert sorted(events) == [0, 1]
 
@@ -165,6 +165,6 @@ async def test_claim_reads_text_in_webhook_numbers_as_defaults(tmp_path: Path) -
         await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
         found = {due.job.partition: due for due in await ClaimingProcess(office).claim()}
     assert set(found) == {bad, good}
-    hook = found[bad].hook
+    hook = found[bad].stored
     assert hook is not None
     assert (hook.timeout, hook.rate_limit, found[bad].max_attempts) == (10, 0, 6)

@@ -188,6 +188,6 @@ async def test_claim_limits_webhook_numbers_out_of_range(
         await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
         found = {due.job.partition: due for due in await ClaimingProcess(office).claim()}
     assert set(found) == {bad, good}
-    hook = found[bad].hook
+    hook = found[bad].stored
     assert hook is not None
     assert (hook.timeout, hook.rate_limit, found[bad].max_attempts) == used
