@@ -333,20 +333,21 @@ class DeliveryActor(Actor):
     def _ready(self, message: Attempt) -> tuple[Endpoint, HMAC, int]:
         """Return where to send, the signing key and the timeout. Raises: NotSent, LeaseOver."""
         due = message.due
-        if due.job.deaths > MAX_CONSECUTIVE_DEATHS:
-            raise NotSent(Ending.TRANSIENT, WORKER_LOST_ERROR)
         if due.hook is None:
             raise NotSent(Ending.WITHDRAWN, "deleted: the webhook was deleted; nothing was sent.")
         if not due.hook.enabled:
             raise NotSent(Ending.WITHDRAWN, "disabled: the webhook is off; nothing was sent.")
         if message.target is None:
             raise NotSent(Ending.WITHDRAWN, "internal: the webhook's url cannot be sent to.")
-        if self._deps.clock.now() + due.hook.timeout * MS_PER_SECOND > due.lease_end:
-            raise LeaseOver
         try:
-            return message.target, self._deps.keys.of(due.hook), due.hook.timeout
+            key = self._deps.keys.of(due.hook)
         except NoSigningKey as reason:
             raise NotSent(Ending.UNSIGNABLE, str(reason)) from None
+        if due.job.deaths > MAX_CONSECUTIVE_DEATHS:  # last: a retry could succeed
+            raise NotSent(Ending.TRANSIENT, WORKER_LOST_ERROR)
+        if self._deps.clock.now() + due.hook.timeout * MS_PER_SECOND > due.lease_end:
+            raise LeaseOver
+        return message.target, key, due.hook.timeout
 
     def _headers(self, key: HMAC, due: LeasedDelivery) -> SignedHeaders:
         """Return the headers; called when the connection is ready, so that the time is current.
