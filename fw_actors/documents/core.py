@@ -164,6 +164,9 @@ class Webhook(DocType, naming="given"):
     """A receiver's subscription to events, with its secret. For System Managers without scopes."""
 
     service_columns: ClassVar = ("paused_since", "paused_until")
+    # The last delivery that a deleted Webhook of the same name has left: neither it nor an earlier
+    # one is of this Webhook.
+    internal_columns: ClassVar[Mapping[str, str]] = {"former_delivery": ""}
 
     enabled = Check(default=1, description="Whether events are recorded for it.")
     disabled_reason = Data(

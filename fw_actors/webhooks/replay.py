@@ -74,7 +74,7 @@ class Replays:
         )
         most = valid_number(Webhook, "max_attempts")  # raw SQL may have written anything
         self._hook = Statement(
-            sa.select(most, hooks.ordering)
+            sa.select(most, hooks.ordering, sa.func.coalesce(hooks.former_delivery, ""))
             .where(hooks.name == name)
             .with_for_update(read=True, key_share=True)  # it may have been renamed meanwhile
         )
@@ -141,7 +141,7 @@ class Replays:
             raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
         webhook, previous, erased, *reference = row
         hook = tx.one(self._hook, key=webhook)
-        if hook is None:
+        if hook is None or delivery <= hook[2]:  # or it is of a deleted Webhook of that name
             raise ConflictError("The Webhook of this delivery was deleted.")
         if previous not in FINAL:
             raise ConflictError(
@@ -151,7 +151,7 @@ class Replays:
             raise ConflictError(
                 f"The body of this delivery was erased at {iso(erased)}; it cannot be sent again."
             )
-        most, ordering = hook
+        most, ordering, _ = hook
         keep_before_replay(tx, delivery, most)
         by = replayed_by(fw.user, tx.now)
         tx.run(self._begin, key=delivery, most=most, now=tx.now, user=fw.user, replayed=by, run=run)
