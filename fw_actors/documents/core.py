@@ -270,8 +270,10 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     max_attempts = Int(description="The maximum number of attempts.")
     next_attempt = Datetime(description="When the next attempt is due.")
     last_attempt = Datetime(description="When the last attempt was made.")
-    response_status = Int(description="The status of the last answer.")
-    response_body = Text(description="The beginning of the last answer.")
+    response_status = Int(
+        description="The status of the answer to the last attempt; empty without an answer."
+    )
+    response_body = Text(description="The beginning of that answer.")
     error = Data(
         length=500,
         description="Why the last attempt failed; begins with the kind, such as `timeout:`.",
