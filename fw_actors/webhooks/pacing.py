@@ -16,7 +16,7 @@ of Webhooks (B-430).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -303,24 +303,37 @@ def lock_claim_rows(tx: Tx, webhooks: Sequence[str]) -> None:
         tx.rows(_LOCK_ALL, webhooks=list(webhooks))
 
 
-def lock_webhooks_of(tx: Tx, deliveries: Sequence[str]) -> None:
+def lock_webhooks_of(tx: Tx, deliveries: Sequence[str]) -> Set[str]:
     """Lock the Webhooks of deliveries against renames until the commit, before a job is locked.
 
     A concurrent rename would lock the same deliveries in another order, and would leave new jobs
-    under the old name.
+    under the old name. Another rename may precede a lock: then the new name is locked too.
+
+    Returns: the locked Webhooks; a caller that has locked jobs must wait for no other Webhook.
+        Nothing is locked if only one transaction writes at a time.
     """
-    if tx.locks_rows:
-        webhooks = [name for (name,) in tx.rows(_WEBHOOKS_OF, names=list(deliveries))]
-        tx.rows(_LOCK_WEBHOOKS, names=webhooks)
+    locked: set[str] = set()
+    tried: set[str] = set()
+    while tx.locks_rows:
+        names = {name for (name,) in tx.rows(_WEBHOOKS_OF, names=list(deliveries))} - tried
+        if not names:
+            break
+        locked |= {name for (name,) in tx.rows(_LOCK_WEBHOOKS, names=sorted(names))}
+        tried |= names
+    return locked
 
 
-def lock_deliveries(tx: Tx, deliveries: Sequence[str]) -> None:
-    """Lock deliveries with their Webhooks and jobs, in the order of all transactions (B-430)."""
+def lock_deliveries(tx: Tx, deliveries: Sequence[str]) -> Set[str]:
+    """Lock deliveries with their Webhooks and jobs, in the order of all transactions (B-430).
+
+    Returns: as `lock_webhooks_of`.
+    """
+    names = list(deliveries)
+    webhooks = lock_webhooks_of(tx, names)
     if tx.locks_rows:
-        names = list(deliveries)
-        lock_webhooks_of(tx, names)
         tx.rows(_LOCK_JOBS, names=names)
         tx.rows(_LOCK_DELIVERIES, names=names)
+    return webhooks
 
 
 def webhooks_at_limit(tx: Tx) -> int:

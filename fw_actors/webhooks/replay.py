@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -76,7 +76,6 @@ class Replays:
         self._hook = Statement(
             sa.select(most, hooks.ordering, sa.func.coalesce(hooks.former_delivery, ""))
             .where(hooks.name == name)
-            .with_for_update(read=True, key_share=True)  # it may have been renamed meanwhile
         )
         self._begin = Statement(
             sa.update(table)
@@ -105,20 +104,19 @@ class Replays:
         Raises: NotFoundError; ConflictError if the delivery is Queued or Retrying, or its Webhook
             was deleted, or its body was erased. These write no Audit Event.
         """
-        _lock(fw, [delivery])
-        return self._locked_replay(fw, delivery, run)
+        return self._locked_replay(fw, delivery, run, _lock(fw, [delivery]))
 
     def replay_many(
         self, fw: Fw, deliveries: Sequence[str], run: str | None = None
     ) -> list[Replayed | FwError]:
         """Replay each delivery; the result of a failed one is its error, and the others
         continue."""
-        _lock(fw, deliveries)
+        webhooks = _lock(fw, deliveries)
         results: list[Replayed | FwError] = []
         for delivery in deliveries:
             try:
                 with fw.tx.savepoint():
-                    results.append(self._locked_replay(fw, delivery, run))
+                    results.append(self._locked_replay(fw, delivery, run, webhooks))
             except (NotFoundError, ConflictError) as error:
                 results.append(error)
         return results
@@ -129,18 +127,21 @@ class Replays:
         return [row["name"] for row in fw.get_list(_DELIVERY, filters, ["name"], order, limit)]
 
     def _locked_replay(
-        self, fw: Fw, delivery: str, run: str | None
+        self, fw: Fw, delivery: str, run: str | None, webhooks: Set[str]
     ) -> Replayed | PermissionDeniedError:
         error = self._audit.denial(fw, _ACT, delivery)
-        return error or self._replay(fw, delivery, run)
+        return error or self._replay(fw, delivery, run, webhooks)
 
-    def _replay(self, fw: Fw, delivery: str, run: str | None) -> Replayed:
+    def _replay(self, fw: Fw, delivery: str, run: str | None, webhooks: Set[str]) -> Replayed:
+        """Replay a locked delivery; `webhooks` are the locked ones."""
         tx = fw.tx
         row = tx.one(self._read, key=delivery)
         if row is None:
             raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
         webhook, previous, erased, *reference = row
-        hook = tx.one(self._hook, key=webhook)
+        # One that is not locked was made after the deletion of the delivery's own Webhook.
+        known = webhook in webhooks or not tx.locks_rows
+        hook = tx.one(self._hook, key=webhook) if known else None
         if hook is None or delivery <= hook[2]:  # or it is of a deleted Webhook of that name
             raise ConflictError("The Webhook of this delivery was deleted.")
         if previous not in FINAL:
@@ -167,10 +168,12 @@ class Replays:
         return Replayed(delivery)
 
 
-def _lock(fw: Fw, deliveries: Sequence[str]) -> None:
-    """Lock all that the replays will write; nothing if the user may not replay (B-255)."""
-    if fw.rights.administers:
-        lock_deliveries(fw.tx, deliveries)
+def _lock(fw: Fw, deliveries: Sequence[str]) -> Set[str]:
+    """Lock all that the replays will write; nothing if the user may not replay (B-255).
+
+    Returns: the locked Webhooks.
+    """
+    return lock_deliveries(fw.tx, deliveries) if fw.rights.administers else frozenset()
 
 
 REPLAYS: Final = "replays"

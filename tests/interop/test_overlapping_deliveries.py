@@ -332,6 +332,89 @@ async def test_rename_waiting_for_replay_does_not_deadlock(
     assert rows == [{"partition": "Lovelace"}]
 
 
+async def test_replay_never_waits_for_new_webhook_of_deleted_name(
+    depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made after the replay looked for the Webhook, and its rename waits (B-430)."""
+    name = await depot.failed()
+    [row] = await depot.rows("SELECT webhook FROM doc_webhook_delivery")
+    webhook = row["webhook"]
+    await depot.site.write("Administrator", lambda fw: fw.get_doc("Webhook", webhook).delete())
+    denial = AuditLog.denial
+
+    def paused(*given: Any) -> Any:
+        monkeypatch.setattr(AuditLog, "denial", denial)
+        overlap.meet()
+        return denial(*given)
+
+    def create(fw: Any) -> None:
+        fw.new_doc(
+            "Webhook", name=webhook, url="https://new.test/", event_type="Custom",
+            custom_event="c.d", secret="a secret",
+        ).insert()  # fmt: skip
+
+    async def meanwhile() -> None:
+        await depot.site.write("Administrator", create)
+        await depot.site.write("Administrator", partial(rename_webhook, webhook, "Lovelace"))
+
+    monkeypatch.setattr(AuditLog, "denial", paused)
+    refusal, failure = await overlap(
+        as_administrator(depot.site, partial(depot.replay, name)), meanwhile
+    )
+    assert isinstance(refusal, ConflictError)
+    assert (failure, await depot.states()) == (None, [("Failed", 1)])
+
+
+async def test_replay_locks_webhook_renamed_meanwhile(
+    depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next rename waits for the replay, and not the replay for it (B-430)."""
+    name = await depot.failed()
+    [row] = await depot.rows("SELECT webhook FROM doc_webhook_delivery")
+    read, renamed, locked = threading.Event(), threading.Event(), threading.Event()
+    denial = AuditLog.denial
+
+    def replay(tx: Tx) -> Any:
+        patched: Any = tx
+        rows = tx.rows
+
+        def paused(*given: Any, **params: Any) -> Any:
+            patched.rows = rows
+            found = rows(*given, **params)
+            read.set()
+            assert renamed.wait(30)
+            return found
+
+        patched.rows = paused
+        return depot.replay(name, depot.site.handle(tx, "Administrator"))
+
+    def paused_again(*given: Any) -> Any:
+        locked.set()
+        overlap.meet()
+        return denial(*given)
+
+    told: list[Any] = []
+
+    async def first() -> None:
+        told.append(await depot.site.store.write(replay))
+
+    monkeypatch.setattr(AuditLog, "denial", paused_again)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first)
+        await trio.to_thread.run_sync(read.wait, 30)
+        write = partial(depot.site.write, "Administrator")
+        await write(partial(rename_webhook, row["webhook"], "once"))
+        renamed.set()
+        await trio.to_thread.run_sync(locked.wait, 30)
+        await write(partial(rename_webhook, "once", "twice"))
+    assert told == [Replayed(name)]
+    assert await depot.rows("SELECT partition FROM fw_job") == [{"partition": "twice"}]
+
+
+def rename_webhook(old: str, new: str, fw: Any) -> None:
+    fw.get_doc("Webhook", old).rename(new)
+
+
 async def test_rename_waiting_for_sweep_does_not_deadlock(
     depot: OverlapDepot, overlap: Overlap
 ) -> None:
