@@ -191,7 +191,19 @@ _USE: Final = Statement(
 
 
 _NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
-_WEBHOOKS_OF: Final = Statement(sa.select(_D.webhook).distinct().where(_D.name.in_(_NAMES)))
+_WEBHOOKS_OF: Final = Statement(
+    sa.select(_D.webhook).distinct().where(_D.name.in_(_NAMES), _D.webhook.is_not(None))
+)
+_MAKE_ALL: Final = Statement(
+    sa.insert(WEBHOOK_CLAIM).from_select(
+        ["webhook"],
+        sa.select(JOB.c.partition)
+        .distinct()
+        .where(JOB.c.queue == QUEUE, JOB.c.subject.in_(_NAMES), JOB.c.ordering_key.is_not(None))
+        .order_by(JOB.c.partition)
+        .suffix_with("ON CONFLICT (webhook) DO NOTHING"),
+    )
+)
 _LOCK_WEBHOOKS: Final = Statement(
     sa.select(_HOOK.name)
     .where(_HOOK.name.in_(_NAMES))
@@ -321,6 +333,19 @@ def lock_webhooks_of(tx: Tx, deliveries: Sequence[str]) -> Set[str]:
         locked |= {name for (name,) in tx.rows(_LOCK_WEBHOOKS, names=sorted(names))}
         tried |= names
     return locked
+
+
+def lock_claim_rows_of(tx: Tx, deliveries: Sequence[str]) -> None:
+    """Lock the Webhooks of deliveries as `lock_webhooks_of`, and then their claim rows.
+
+    Missing ones of ordered deliveries are created: a claim could do so before the caller has locked
+    the jobs, and the caller would then have to wait for the row.
+    """
+    if tx.locks_rows:
+        names = list(deliveries)
+        lock_webhooks_of(tx, names)
+        tx.run(_MAKE_ALL, names=names)
+        lock_claim_rows(tx, sorted(name for (name,) in tx.rows(_WEBHOOKS_OF, names=names)))
 
 
 def lock_deliveries(tx: Tx, deliveries: Sequence[str]) -> Set[str]:

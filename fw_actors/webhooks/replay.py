@@ -74,8 +74,9 @@ class Replays:
         )
         most = valid_number(Webhook, "max_attempts")  # raw SQL may have written anything
         self._hook = Statement(
-            sa.select(most, hooks.ordering, sa.func.coalesce(hooks.former_delivery, ""))
-            .where(hooks.name == name)
+            sa.select(most, hooks.ordering, sa.func.coalesce(hooks.former_delivery, "")).where(
+                hooks.name == name
+            )
         )
         self._begin = Statement(
             sa.update(table)
