@@ -210,6 +210,32 @@ async def test_overlapping_emit_with_same_key_is_refused(
     assert await depot.states() == [("Queued", 0)]
 
 
+async def test_overlapping_batches_with_same_keys_do_not_deadlock(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
+    """A key that another transaction uses refuses only its own event (B-85), in any order."""
+    await depot.owe(0)
+
+    def batch(*keys: str) -> list[dict[str, Any]]:
+        return [{"name": "a.b", "data": {}, "key": key} for key in keys]
+
+    def first(fw: Any) -> Any:
+        made = fw.webhooks.emit("a.b", {}, key="a")
+        overlap.meet()
+        return [made, *fw.webhooks.emit_many(batch("b"))]
+
+    def second(fw: Any) -> Any:
+        return fw.webhooks.emit_many(batch("c", "b", "a"))
+
+    told, results = await overlap(
+        as_administrator(depot.site, first), partial(depot.site.write, "Administrator", second)
+    )
+    assert [list(each) for each in told] == [["deliveries"]] * 2
+    assert [list(each) for each in results] == [["deliveries"], ["error"], ["error"]]
+    assert {each["error"]["type"] for each in results[1:]} == {"DuplicateError"}
+    assert await depot.states() == [("Queued", 0)] * 3
+
+
 async def test_emit_key_is_free_after_rollback(depot: OverlapDepot) -> None:
     """A key whose emit was rolled back is free (B-81)."""
     await depot.owe(0)
