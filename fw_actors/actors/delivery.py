@@ -333,20 +333,21 @@ class DeliveryActor(Actor):
     def _ready(self, message: Attempt) -> tuple[Endpoint, HMAC, int]:
         """Return where to send, the signing key and the timeout. Raises: NotSent, LeaseOver."""
         due = message.due
-        if due.job.deaths > MAX_CONSECUTIVE_DEATHS:
-            raise NotSent(Ending.TRANSIENT, WORKER_LOST_ERROR)
         if due.stored is None:
             raise NotSent(Ending.WITHDRAWN, "deleted: the Webhook was deleted; nothing was sent.")
         if not due.stored.enabled:
             raise NotSent(Ending.WITHDRAWN, "disabled: the Webhook is disabled; nothing was sent.")
         if message.target is None:
             raise NotSent(Ending.WITHDRAWN, "internal: nothing can be sent to the Webhook's URL.")
-        if self._deps.clock.now() + due.stored.timeout * MS_PER_SECOND > due.lease_end:
-            raise LeaseOver
         try:
-            return message.target, self._deps.keys.of(due.stored), due.stored.timeout
+            key = self._deps.keys.of(due.stored)
         except NoSigningKey as reason:
             raise NotSent(Ending.UNSIGNABLE, str(reason)) from None
+        if due.job.deaths > MAX_CONSECUTIVE_DEATHS:  # last: a retry could succeed
+            raise NotSent(Ending.TRANSIENT, WORKER_LOST_ERROR)
+        if self._deps.clock.now() + due.stored.timeout * MS_PER_SECOND > due.lease_end:
+            raise LeaseOver
+        return message.target, key, due.stored.timeout
 
     def _headers(self, key: HMAC, due: LeasedDelivery) -> SignedHeaders:
         """Return the headers; called when the connection is ready, so that the time is current.

@@ -164,6 +164,9 @@ class Webhook(DocType, naming="given"):
     """A receiver's subscription to events, with its secret. For System Managers without scopes."""
 
     service_columns: ClassVar = ("paused_since", "paused_until")
+    # The last delivery that a deleted Webhook of the same name has left: neither it nor an earlier
+    # one is of this Webhook.
+    internal_columns: ClassVar[Mapping[str, str]] = {"former_delivery": ""}
 
     enabled = Check(default=1, description="Whether events are recorded for it.")
     disabled_reason = Data(
@@ -267,8 +270,10 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     max_attempts = Int(description="The maximum number of attempts.")
     next_attempt = Datetime(description="When the next attempt is due.")
     last_attempt = Datetime(description="When the last attempt was made.")
-    response_status = Int(description="The status of the last answer.")
-    response_body = Text(description="The beginning of the last answer.")
+    response_status = Int(
+        description="The status of the answer to the last attempt; empty without an answer."
+    )
+    response_body = Text(description="The beginning of that answer.")
     error = Data(
         length=500,
         description="Why the last attempt failed; begins with the kind, such as `timeout:`.",

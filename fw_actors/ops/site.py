@@ -228,7 +228,7 @@ def _assembled(
         OutageEnds(notices),  # before HealthRenames, which drops the row of a deleted Webhook
         AccountRenames(registry),
         DeliveryRenames(registry, subscriptions),
-        NamesOfDeletedWebhooks(),
+        NamesOfDeletedWebhooks(registry),
         HealthRenames(),
         VersionRecorder(registry, entropy),
         SubscriptionRenewal(subscriptions),

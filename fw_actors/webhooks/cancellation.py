@@ -33,7 +33,7 @@ from fw_actors.store.schema import JOB
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.events import QUEUE
-from fw_actors.webhooks.pacing import lock_claim_rows
+from fw_actors.webhooks.pacing import lock_claim_rows_of
 
 MAX_AT_ONCE: Final = 100
 """The maximum number of deliveries that one transaction of `cancel_matching` examines."""
@@ -42,9 +42,7 @@ _ACT: Final = "Cancelling a delivery"
 _NO_BACKOFF: Final = Backoff(0.0, 0.0)  # a cancelled delivery is not retried
 _TOKEN_BYTES: Final = 16
 _D: Final = table_of(WebhookDelivery).table.c
-_WEBHOOK: Final = Statement(
-    sa.select(_D.webhook, _D.status).where(_D.name == sa.bindparam("delivery"))
-)
+_STATUS: Final = Statement(sa.select(_D.status).where(_D.name == sa.bindparam("delivery")))
 # The end of a delivery's lease. A scalar for each delivery, because PostgreSQL would turn EXISTS
 # into a join with all jobs that are due later.
 _LEASE_END: Final = (
@@ -118,13 +116,12 @@ class Cancellations:
         error = self._audit.denial(fw, _ACT, delivery)
         if error is not None:
             return error
-        row = fw.tx.one(_WEBHOOK, delivery=delivery)
-        if row is None:
+        status = fw.tx.scalar(_STATUS, delivery=delivery)
+        if status is None:
             raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
-        webhook, status = row
-        if status not in FINAL and self._cancel(fw, [(delivery, webhook)]):
+        if status not in FINAL and self._cancel(fw, [delivery]):
             return DeliveryStatus.FAILED
-        _, status = fw.tx.one(_WEBHOOK, delivery=delivery) or (webhook, status)
+        status = fw.tx.scalar(_STATUS, delivery=delivery) or status
         if status in FINAL:
             raise ConflictError(f"This delivery has already ended; it is {status}.")
         raise ConflictError("This delivery is being sent now; cancel it if the attempt fails.")
@@ -156,20 +153,19 @@ class Cancellations:
             wanted += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
         # In no order: sorting a million would be repeated in each step.
         rows = fw.tx.rows(
-            sa.select(_D.name, _D.webhook).where(*wanted, ~_IN_FLIGHT).limit(MAX_AT_ONCE),
-            now=fw.tx.now,
+            sa.select(_D.name).where(*wanted, ~_IN_FLIGHT).limit(MAX_AT_ONCE), now=fw.tx.now
         )
-        cancelled = self._cancel(fw, [(name, of) for name, of in rows])
+        cancelled = self._cancel(fw, [name for (name,) in rows])
         if len(rows) == MAX_AT_ONCE:
             return CancelledDeliveries(cancelled, 0, more=True)
         count = sa.select(sa.func.count()).where(*wanted, _IN_FLIGHT)
         return CancelledDeliveries(cancelled, fw.tx.scalar(count, now=fw.tx.now), more=False)
 
-    def _cancel(self, fw: Fw, found: Sequence[tuple[str, str]]) -> list[str]:
-        """Cancel deliveries (name, Webhook) that are not leased; return their names."""
+    def _cancel(self, fw: Fw, names: Sequence[str]) -> list[str]:
+        """Cancel deliveries that are not leased; return their names."""
         tx = fw.tx
-        lock_claim_rows(tx, sorted({webhook for _, webhook in found}))
-        taken = self._taken(tx, [name for name, _ in found])
+        lock_claim_rows_of(tx, names)
+        taken = self._taken(tx, names)
         if not taken:
             return []
         error = error_of_cancellation(fw.user)

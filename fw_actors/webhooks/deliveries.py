@@ -382,10 +382,26 @@ _WAITING: Final = Statement(
 
 
 class NamesOfDeletedWebhooks(Observer):
-    """Keeps a new Webhook from taking over the waiting deliveries of a deleted one (B-30)."""
+    """Keeps a new Webhook from getting the deliveries of a deleted one of the same name.
+
+    Those that wait keep the name taken (B-30); those that have ended are marked as the deleted
+    one's (B-253), by the last of them.
+    """
 
     doctypes = frozenset({"Webhook"})
     events = frozenset({"on_insert"})
+
+    def __init__(self, registry: Registry) -> None:
+        hooks = registry.tables["Webhook"].table
+        d = registry.tables["Webhook Delivery"].table.c
+        name: sa.BindParameter[Any] = sa.bindparam("key")
+        last = sa.select(d.name).where(d.webhook == name)
+        last = last.order_by(d.creation.desc(), d.name.desc()).limit(1)
+        self._mark = Statement(
+            sa.update(hooks)
+            .where(hooks.c.name == name)
+            .values(former_delivery=sa.func.coalesce(last.scalar_subquery(), ""))
+        )
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Refuse a name for which deliveries wait. Raises: DuplicateError."""
@@ -395,6 +411,10 @@ class NamesOfDeletedWebhooks(Observer):
                 "Choose another name, or wait until they have ended.",
                 field="name",
             )
+
+    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Mark the deliveries that have the name already."""
+        fw.tx.run(self._mark, key=doc.name)
 
 
 class DeliveryRenames(Observer):

@@ -6,7 +6,8 @@ that are stored here.
 A batch of an app's events is one transaction. Keys are looked up first; then two statements write
 all deliveries. A single event takes one statement on PostgreSQL, where each statement is a round
 trip; if the transaction does nothing else, BEGIN and COMMIT are left out. If another transaction
-has used a key meanwhile, PostgreSQL refuses the statement, and the events are recorded one by one.
+has used a key meanwhile, PostgreSQL refuses the statement. Then the keys are looked up again; after
+three refusals the events are recorded one by one.
 
 The module has more than 500 lines because both kinds of events share everything except their
 origin.
@@ -152,6 +153,8 @@ class DeliveryRecorder:
             else:
                 unordered.append((webhook, delivery))
         if written:
+            # In the order of keys: two batches that use the same ones must not deadlock.
+            written.sort(key=lambda row: row[1]["key"] or "")
             self._rows.insert_many(tx, fw.rights.user, written)
         jobs.enqueue_many(tx, QUEUE, unordered)
         if ordered:
@@ -321,6 +324,8 @@ MAX_EVENTS: Final = 1000
 MAX_DELIVERIES: Final = 20_000
 MAX_RECORDED_BYTES: Final = 64 * 1024 * 1024
 """The limits of a batch: other processes wait for its transaction."""
+RECORDINGS: Final = 3
+"""How often a batch is recorded as a whole before its events are recorded one by one."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _CONTAINERS: Final = (dict, list, tuple)
 _REQUIRED: Final = {"name", "data"}
@@ -441,19 +446,21 @@ class CustomEvents:
     def _record_all(
         self, fw: Fw, planned: Sequence[RecordedEvent | FwError]
     ) -> list[list[str] | FwError]:
-        try:
-            with fw.tx.savepoint():
-                recorded = iter(
-                    self._deliveries.record(
-                        fw, [each for each in planned if isinstance(each, RecordedEvent)]
+        for _ in range(RECORDINGS):
+            try:
+                with fw.tx.savepoint():
+                    recorded = iter(
+                        self._deliveries.record(
+                            fw, [each for each in planned if isinstance(each, RecordedEvent)]
+                        )
                     )
-                )
-        except UniqueViolation:  # another transaction has used a key since it was looked up
-            return [
-                each if isinstance(each, FwError) else self._record_apart(fw, each)
-                for each in planned
-            ]
-        return [each if isinstance(each, FwError) else next(recorded) for each in planned]
+            except UniqueViolation:  # another transaction has used a key since it was looked up
+                planned = self._without_used_keys(fw, planned)
+            else:
+                return [each if isinstance(each, FwError) else next(recorded) for each in planned]
+        return [
+            each if isinstance(each, FwError) else self._record_apart(fw, each) for each in planned
+        ]
 
     def _record_apart(self, fw: Fw, event: RecordedEvent) -> list[str] | FwError:
         try:

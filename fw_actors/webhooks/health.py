@@ -410,14 +410,16 @@ class HealthRenames(Observer):
         _forget(fw.tx, str(doc.name))
 
 
-def _forget(tx: Tx, webhook: str) -> None:
+def _forget(tx: Tx, *webhooks: str) -> None:
+    """Delete the counts of Webhooks, in the order in which outcomes lock them (B-430)."""
     for statement in _FORGETS:
-        tx.run(statement, old=webhook)
+        for webhook in sorted(webhooks):
+            tx.run(statement, old=webhook)
 
 
 def drop_old_hours(tx: Tx, most: int) -> int:
     """Delete at most `most` counts that are no longer shown; return how many were deleted."""
-    rows = tx.rows(_OLDEST_HOURS, before=tx.now - KEPT_DAYS * MS_PER_DAY, most=most)
+    rows = sorted(tx.rows(_OLDEST_HOURS, before=tx.now - KEPT_DAYS * MS_PER_DAY, most=most))
     if rows:
         tx.run_many(_DROP_HOUR, [{"of": webhook, "at": hour} for webhook, hour in rows])
     return len(rows)
@@ -430,6 +432,5 @@ def drop_states_of_deleted(tx: Tx, most: int) -> int:
     again.
     """
     rows = tx.rows(_OF_NO_WEBHOOK, most=most)
-    for (webhook,) in rows:
-        _forget(tx, webhook)
+    _forget(tx, *(webhook for (webhook,) in rows))
     return len(rows)

@@ -16,7 +16,7 @@ of Webhooks (B-430).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -191,7 +191,19 @@ _USE: Final = Statement(
 
 
 _NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
-_WEBHOOKS_OF: Final = Statement(sa.select(_D.webhook).distinct().where(_D.name.in_(_NAMES)))
+_WEBHOOKS_OF: Final = Statement(
+    sa.select(_D.webhook).distinct().where(_D.name.in_(_NAMES), _D.webhook.is_not(None))
+)
+_MAKE_ALL: Final = Statement(
+    sa.insert(WEBHOOK_CLAIM).from_select(
+        ["webhook"],
+        sa.select(JOB.c.partition)
+        .distinct()
+        .where(JOB.c.queue == QUEUE, JOB.c.subject.in_(_NAMES), JOB.c.ordering_key.is_not(None))
+        .order_by(JOB.c.partition)
+        .suffix_with("ON CONFLICT (webhook) DO NOTHING"),
+    )
+)
 _LOCK_WEBHOOKS: Final = Statement(
     sa.select(_W.name)
     .where(_W.name.in_(_NAMES))
@@ -303,24 +315,50 @@ def lock_claim_rows(tx: Tx, webhooks: Sequence[str]) -> None:
         tx.rows(_LOCK_ALL, webhooks=list(webhooks))
 
 
-def lock_webhooks_of(tx: Tx, deliveries: Sequence[str]) -> None:
+def lock_webhooks_of(tx: Tx, deliveries: Sequence[str]) -> Set[str]:
     """Lock the Webhooks of deliveries against renames until the commit, before a job is locked.
 
     A concurrent rename would lock the same deliveries in another order, and would leave new jobs
-    under the old name.
+    under the old name. Another rename may precede a lock: then the new name is locked too.
+
+    Returns: the locked Webhooks; a caller that has locked jobs must wait for no other Webhook.
+        Nothing is locked if only one transaction writes at a time.
     """
-    if tx.locks_rows:
-        webhooks = [name for (name,) in tx.rows(_WEBHOOKS_OF, names=list(deliveries))]
-        tx.rows(_LOCK_WEBHOOKS, names=webhooks)
+    locked: set[str] = set()
+    tried: set[str] = set()
+    while tx.locks_rows:
+        names = {name for (name,) in tx.rows(_WEBHOOKS_OF, names=list(deliveries))} - tried
+        if not names:
+            break
+        locked |= {name for (name,) in tx.rows(_LOCK_WEBHOOKS, names=sorted(names))}
+        tried |= names
+    return locked
 
 
-def lock_deliveries(tx: Tx, deliveries: Sequence[str]) -> None:
-    """Lock deliveries with their Webhooks and jobs, in the order of all transactions (B-430)."""
+def lock_claim_rows_of(tx: Tx, deliveries: Sequence[str]) -> None:
+    """Lock the Webhooks of deliveries as `lock_webhooks_of`, and then their claim rows.
+
+    Missing ones of ordered deliveries are created: a claim could do so before the caller has locked
+    the jobs, and the caller would then have to wait for the row.
+    """
     if tx.locks_rows:
         names = list(deliveries)
         lock_webhooks_of(tx, names)
+        tx.run(_MAKE_ALL, names=names)
+        lock_claim_rows(tx, sorted(name for (name,) in tx.rows(_WEBHOOKS_OF, names=names)))
+
+
+def lock_deliveries(tx: Tx, deliveries: Sequence[str]) -> Set[str]:
+    """Lock deliveries with their Webhooks and jobs, in the order of all transactions (B-430).
+
+    Returns: as `lock_webhooks_of`.
+    """
+    names = list(deliveries)
+    webhooks = lock_webhooks_of(tx, names)
+    if tx.locks_rows:
         tx.rows(_LOCK_JOBS, names=names)
         tx.rows(_LOCK_DELIVERIES, names=names)
+    return webhooks
 
 
 def webhooks_at_limit(tx: Tx) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -74,9 +74,9 @@ class Replays:
         )
         most = valid_number(Webhook, "max_attempts")  # raw SQL may have written anything
         self._webhook = Statement(
-            sa.select(most, webhooks.ordering)
-            .where(webhooks.name == name)
-            .with_for_update(read=True, key_share=True)  # it may have been renamed meanwhile
+            sa.select(
+                most, webhooks.ordering, sa.func.coalesce(webhooks.former_delivery, "")
+            ).where(webhooks.name == name)
         )
         self._begin = Statement(
             sa.update(table)
@@ -105,20 +105,19 @@ class Replays:
         Raises: NotFoundError; ConflictError if the delivery is Queued or Retrying, or its Webhook
             was deleted, or its body was erased. These write no Audit Event.
         """
-        _lock(fw, [delivery])
-        return self._locked_replay(fw, delivery, run)
+        return self._locked_replay(fw, delivery, run, _lock(fw, [delivery]))
 
     def replay_many(
         self, fw: Fw, deliveries: Sequence[str], run: str | None = None
     ) -> list[Replayed | FwError]:
         """Replay each delivery; the result of a failed one is its error, and the others
         continue."""
-        _lock(fw, deliveries)
+        webhooks = _lock(fw, deliveries)
         results: list[Replayed | FwError] = []
         for delivery in deliveries:
             try:
                 with fw.tx.savepoint():
-                    results.append(self._locked_replay(fw, delivery, run))
+                    results.append(self._locked_replay(fw, delivery, run, webhooks))
             except (NotFoundError, ConflictError) as error:
                 results.append(error)
         return results
@@ -129,19 +128,22 @@ class Replays:
         return [row["name"] for row in fw.get_list(_DELIVERY, filters, ["name"], order, limit)]
 
     def _locked_replay(
-        self, fw: Fw, delivery: str, run: str | None
+        self, fw: Fw, delivery: str, run: str | None, webhooks: Set[str]
     ) -> Replayed | PermissionDeniedError:
         error = self._audit.denial(fw, _ACT, delivery)
-        return error or self._replay(fw, delivery, run)
+        return error or self._replay(fw, delivery, run, webhooks)
 
-    def _replay(self, fw: Fw, delivery: str, run: str | None) -> Replayed:
+    def _replay(self, fw: Fw, delivery: str, run: str | None, webhooks: Set[str]) -> Replayed:
+        """Replay a locked delivery; `webhooks` are the locked ones."""
         tx = fw.tx
         row = tx.one(self._read, key=delivery)
         if row is None:
             raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
         webhook, previous, erased, *reference = row
-        read = tx.one(self._webhook, key=webhook)
-        if read is None:
+        # One that is not locked was made after the deletion of the delivery's own Webhook.
+        known = webhook in webhooks or not tx.locks_rows
+        read = tx.one(self._webhook, key=webhook) if known else None
+        if read is None or delivery <= read[2]:  # or it is of a deleted Webhook of that name
             raise ConflictError("The Webhook of this delivery was deleted.")
         if previous not in FINAL:
             raise ConflictError(
@@ -151,7 +153,7 @@ class Replays:
             raise ConflictError(
                 f"The body of this delivery was erased at {iso(erased)}; it cannot be sent again."
             )
-        most, ordering = read
+        most, ordering, _ = read
         keep_before_replay(tx, delivery, most)
         by = replayed_by(fw.user, tx.now)
         tx.run(self._begin, key=delivery, most=most, now=tx.now, user=fw.user, replayed=by, run=run)
@@ -167,10 +169,12 @@ class Replays:
         return Replayed(delivery)
 
 
-def _lock(fw: Fw, deliveries: Sequence[str]) -> None:
-    """Lock all that the replays will write; nothing if the user may not replay (B-255)."""
-    if fw.rights.administers:
-        lock_deliveries(fw.tx, deliveries)
+def _lock(fw: Fw, deliveries: Sequence[str]) -> Set[str]:
+    """Lock all that the replays will write; nothing if the user may not replay (B-255).
+
+    Returns: the locked Webhooks.
+    """
+    return lock_deliveries(fw.tx, deliveries) if fw.rights.administers else frozenset()
 
 
 REPLAYS: Final = "replays"

@@ -39,7 +39,7 @@ from fw_actors.config import ClientCertificate, ProcessPlace
 from fw_actors.documents.core import BY_DOCUMENT, CUSTOM, DOCUMENT, Webhook
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.handle import DocType, Fw
-from fw_actors.documents.hooks import Observer
+from fw_actors.documents.hooks import DB_SET, Observer
 from fw_actors.documents.permissions import MANAGERS_ONLY
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import valid_number
@@ -442,6 +442,11 @@ class WebhookRules(Observer):
             _validate_custom(values["custom_event"])
         if isinstance(values["secret"], str):
             _validate_secret(values["secret"])
+            if event == DB_SET and values["old_secret"]:
+                raise ValidationError(
+                    "While the old secret also signs, the secret must be changed by a save.",
+                    field="secret",
+                )
             if not isinstance(values["old_secret"], str):  # no rotation: the old one ends at once
                 values.update(old_secret="", old_secret_until=None)
 

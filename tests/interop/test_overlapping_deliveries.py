@@ -24,6 +24,7 @@ from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
+from fw_actors.webhooks.health import add_tallies, drop_states_of_deleted, tallies_of
 from fw_actors.webhooks.pacing import lock_claim_rows
 from fw_actors.webhooks.replay import Replayed
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
@@ -209,6 +210,32 @@ async def test_overlapping_emit_with_same_key_is_refused(
     assert await depot.states() == [("Queued", 0)]
 
 
+async def test_overlapping_batches_with_same_keys_do_not_deadlock(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
+    """A key that another transaction uses refuses only its own event (B-85), in any order."""
+    await depot.owe(0)
+
+    def batch(*keys: str) -> list[dict[str, Any]]:
+        return [{"name": "a.b", "data": {}, "key": key} for key in keys]
+
+    def first(fw: Any) -> Any:
+        made = fw.webhooks.emit("a.b", {}, key="a")
+        overlap.meet()
+        return [made, *fw.webhooks.emit_many(batch("b"))]
+
+    def second(fw: Any) -> Any:
+        return fw.webhooks.emit_many(batch("c", "b", "a"))
+
+    told, results = await overlap(
+        as_administrator(depot.site, first), partial(depot.site.write, "Administrator", second)
+    )
+    assert [list(each) for each in told] == [["deliveries"]] * 2
+    assert [list(each) for each in results] == [["deliveries"], ["error"], ["error"]]
+    assert {each["error"]["type"] for each in results[1:]} == {"DuplicateError"}
+    assert await depot.states() == [("Queued", 0)] * 3
+
+
 async def test_emit_key_is_free_after_rollback(depot: OverlapDepot) -> None:
     """A key whose emit was rolled back is free (B-81)."""
     await depot.owe(0)
@@ -332,6 +359,111 @@ async def test_rename_waiting_for_replay_does_not_deadlock(
     assert rows == [{"partition": "Lovelace"}]
 
 
+async def test_replay_never_waits_for_new_webhook_of_deleted_name(
+    depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made after the replay looked for the Webhook, and its rename waits (B-430)."""
+    name = await depot.failed()
+    [row] = await depot.rows("SELECT webhook FROM doc_webhook_delivery")
+    webhook = row["webhook"]
+    await depot.site.write("Administrator", lambda fw: fw.get_doc("Webhook", webhook).delete())
+    denial = AuditLog.denial
+
+    def paused(*given: Any) -> Any:
+        monkeypatch.setattr(AuditLog, "denial", denial)
+        overlap.meet()
+        return denial(*given)
+
+    def create(fw: Any) -> None:
+        fw.new_doc(
+            "Webhook", name=webhook, url="https://new.test/", event_type="Custom",
+            custom_event="c.d", secret="a secret",
+        ).insert()  # fmt: skip
+
+    async def meanwhile() -> None:
+        await depot.site.write("Administrator", create)
+        await depot.site.write("Administrator", partial(rename_webhook, webhook, "Lovelace"))
+
+    monkeypatch.setattr(AuditLog, "denial", paused)
+    refusal, failure = await overlap(
+        as_administrator(depot.site, partial(depot.replay, name)), meanwhile
+    )
+    assert isinstance(refusal, ConflictError)
+    assert (failure, await depot.states()) == (None, [("Failed", 1)])
+
+
+@pytest.mark.parametrize(
+    ("act", "pause_at", "told"),
+    [
+        ("replay", (AuditLog, "denial"), "Queued"),
+        ("cancel", (Deliveries, "outcome_batch"), "Failed"),
+    ],
+)
+async def test_webhook_renamed_meanwhile_is_locked(
+    depot: OverlapDepot,
+    overlap: Overlap,
+    monkeypatch: pytest.MonkeyPatch,
+    act: str,
+    pause_at: tuple[type, str],
+    told: str,
+) -> None:
+    """Its next rename waits for the replay or the cancellation, and these never for it (B-430)."""
+    dues = await depot.owe(ordering="document")
+    ending = Ending.REFUSED if act == "replay" else Ending.DELIVERED
+    await depot.site.store.write(partial(depot.settle, dues, ending))
+    if act == "cancel":
+        await depot.site.write("Administrator", depot.emit)
+    [row] = await depot.rows("SELECT subject, partition FROM fw_job")
+    read, renamed, locked = threading.Event(), threading.Event(), threading.Event()
+    before: Callable[..., Any] = getattr(*pause_at)
+
+    def work(tx: Tx) -> Any:
+        fw, patched = depot.site.handle(tx, "Administrator"), tx.__dict__
+        reads = ("rows", "one", "scalar")
+
+        def paused(method: Callable[..., Any]) -> Callable[..., Any]:
+            def first(*given: Any, **params: Any) -> Any:
+                found = method(*given, **params)
+                for name in reads:
+                    del patched[name]
+                read.set()
+                assert renamed.wait(30)
+                return found
+
+            return first
+
+        patched.update({name: paused(getattr(tx, name)) for name in reads})
+        if act == "replay":
+            return depot.replay(row["subject"], fw).status
+        return depot.site.cancellations.cancel(fw, row["subject"])
+
+    def paused_again(*given: Any, **more: Any) -> Any:
+        locked.set()
+        overlap.meet()
+        return before(*given, **more)
+
+    found: list[Any] = []
+
+    async def first() -> None:
+        found.append(await depot.site.store.write(work))
+
+    monkeypatch.setattr(*pause_at, paused_again)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first)
+        await trio.to_thread.run_sync(read.wait, 30)
+        write = partial(depot.site.write, "Administrator")
+        await write(partial(rename_webhook, row["partition"], "once"))
+        renamed.set()
+        await trio.to_thread.run_sync(locked.wait, 30)
+        await write(partial(rename_webhook, "once", "twice"))
+    assert found == [told]
+    assert await depot.rows("SELECT partition FROM fw_job") == [{"partition": "twice"}]
+
+
+def rename_webhook(old: str, new: str, fw: Any) -> None:
+    fw.get_doc("Webhook", old).rename(new)
+
+
 async def test_rename_waiting_for_sweep_does_not_deadlock(
     depot: OverlapDepot, overlap: Overlap
 ) -> None:
@@ -360,6 +492,64 @@ async def test_rename_waiting_for_sweep_does_not_deadlock(
     found = await overlap(swept, partial(depot.site.write, "Administrator", rename))
     assert found == (2, None)
     assert (await depot.states(), await depot.rows("SELECT id FROM fw_job")) == ([], [])
+
+
+async def test_cancellation_locks_claim_row_that_was_missing(
+    depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim could create it after the cancellation has locked the job (B-430)."""
+    await depot.owe(0, ordering="document")
+    await depot.site.write("Administrator", depot.emit)
+    [row] = await depot.rows("SELECT subject, partition FROM fw_job")
+    before = Deliveries.outcome_batch
+
+    def paused(*given: Any, **more: Any) -> Any:
+        overlap.meet()
+        return before(*given, **more)
+
+    def cancel(fw: Any) -> Any:
+        return depot.site.cancellations.cancel(fw, row["subject"])
+
+    def create(tx: Tx) -> Any:
+        text = "INSERT INTO fw_webhook_claim (webhook) VALUES (:name) ON CONFLICT DO NOTHING"
+        return tx.raw(text, {"name": row["partition"]})
+
+    def lock(tx: Tx) -> Any:
+        lock_claim_rows(tx, [row["partition"]])
+        return tx.raw("SELECT lease FROM fw_job FOR UPDATE")
+
+    async def meanwhile() -> Any:
+        await depot.site.store.write(create)
+        return await depot.site.store.write(lock)
+
+    monkeypatch.setattr(Deliveries, "outcome_batch", paused)
+    told = await overlap(as_administrator(depot.site, cancel), meanwhile)
+    assert told == ("Failed", [{"lease": None}])
+
+
+async def test_sweep_of_counts_waiting_for_outcome_does_not_deadlock(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
+    """It locks the claim rows of all deleted Webhooks before the counts of any (B-430)."""
+
+    def count(*webhooks: str) -> Callable[[Tx], bool]:
+        outcomes = [(name, DeliveryStatus.SENT, 1, "") for name in webhooks]
+        return lambda tx: add_tallies(tx, tallies_of(outcomes))
+
+    def outcome(tx: Tx) -> bool:
+        lock_claim_rows(tx, ["b"])
+        overlap.meet()
+        return count("a")(tx)
+
+    def claimed(tx: Tx) -> Any:
+        return tx.raw("INSERT INTO fw_webhook_claim (webhook) VALUES ('b')")
+
+    await depot.site.store.write(count("a", "b"))
+    await depot.site.store.write(claimed)
+    sweep = partial(drop_states_of_deleted, most=10)
+    told = await overlap(outcome, partial(depot.site.store.write, sweep))
+    assert told == (True, 2)
+    assert await depot.rows("SELECT webhook FROM fw_webhook_hour") == []
 
 
 async def test_outcome_waiting_for_rename_releases_moved_deliveries(

@@ -83,6 +83,29 @@ async def test_worker_deaths_beyond_five_count_as_failed_attempt(
     assert len(receiver.posts) == posts
 
 
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("DELETE FROM doc_webhook", "deleted:"),
+        ("UPDATE doc_webhook SET enabled = 0", "disabled:"),
+        ("UPDATE doc_webhook SET secret = NULL", "secret_missing:"),
+    ],
+)
+async def test_unsendable_delivery_fails_at_once_despite_worker_deaths(
+    change: str, error: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Without a Webhook or a secret the attempt is the last one (B-166, B-167), even after more
+    deaths than B-195 allows."""
+    receiver = ScriptedReceiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook(max_attempts=2)
+        [delivery] = await emit_unseen(post, deaths=5)
+        await post.site.store.write(lambda tx: tx.raw(change))
+        found = await post.settled(delivery)
+    assert (found["status"], found["attempts"], receiver.posts) == ("Failed", 1, [])
+    assert found["error"].startswith(error)
+
+
 async def test_outcome_of_lost_lease_changes_nothing(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

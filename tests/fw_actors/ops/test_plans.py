@@ -256,6 +256,22 @@ async def test_replay_and_sweep_lock_only_their_deliveries_and_jobs(office: Offi
     assert unsought(found, **by_their_keys) == []
 
 
+async def test_insert_of_webhook_reads_last_delivery_of_its_name(office: Office) -> None:
+    """However many a deleted Webhook of this name has left (B-253): they are not sorted."""
+    values = {
+        "name": "erp", "url": "https://receiver.test/", "event_type": "Custom",
+        "custom_event": "a.b", "secret": "a signing secret",
+    }  # fmt: skip
+    found = await plans_of(
+        office,
+        lambda tx: office.site.handle(tx, "Administrator").new_doc("Webhook", **values).insert(),
+    )
+    read = [each for each in found if each.table == "doc_webhook_delivery"]
+    assert read, found
+    assert all("webhook" in each.sought for each in read), read
+    assert not any("FOR ORDER BY" in each.step for each in found), found
+
+
 async def test_sweep_reads_only_rows_that_it_deletes(office: Office) -> None:
     found = await plans_of(
         office, *sweeper.auth_batches(15), *sweeper.webhook_batches(office.site.registry, 30)

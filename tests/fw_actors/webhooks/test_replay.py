@@ -86,6 +86,21 @@ async def test_replay_refuses_delivery_of_deleted_webhook(
     assert ((await depot.row())["status"], await depot.audit()) == ("Sent", [])
 
 
+@pytest.mark.usefixtures("on_both_stores")
+async def test_replay_refuses_delivery_of_deleted_namesake(depot: OutcomeDepot) -> None:
+    """Another Webhook has the name by now, and its receiver must not get the event (B-253)."""
+    old = await depot.ended("DELIVERED", name="erp")
+    await depot.office.do(lambda fw: fw.get_doc("Webhook", "erp").delete())
+    fresh = await depot.ended("DELIVERED", name="erp")
+    with pytest.raises(ConflictError, match="was deleted"):
+        await depot.replay(old)
+    await depot.office.do(lambda fw: fw.get_doc("Webhook", "erp").rename("crm"))
+    with pytest.raises(ConflictError, match="was deleted"):
+        await depot.replay(old)
+    assert await depot.audit() == []
+    assert await depot.replay(fresh) == Replayed(fresh, "Queued")
+
+
 async def test_replay_accepts_delivery_of_disabled_webhook(depot: OutcomeDepot) -> None:
     """A replay for a disabled Webhook is allowed, and fails as disabled (B-254)."""
     delivery = await depot.ended("DELIVERED")

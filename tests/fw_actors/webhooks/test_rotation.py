@@ -130,6 +130,27 @@ async def test_rotation_without_overlap_ends_old_secret_immediately(
     assert [verified(each) for each in (alone, saved)] == [[NEW], [SECRET]]
 
 
+async def test_secret_is_not_written_alone_during_overlap(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """`db_set` writes one column, so that the old secret would go on signing (B-353)."""
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        name = await post.webhook()
+
+        async def write_alone(secret: str) -> None:
+            await post.site.write(
+                "Administrator", lambda fw: fw.get_doc("Webhook", name).db_set("secret", secret)
+            )
+
+        await write_alone(NEW)
+        assert verified(await next_post(post, receiver)) == [NEW]
+        await turn(post, name, NEWEST)
+        with pytest.raises(ValidationError, match="must be changed by a save"):
+            await write_alone(SECRET)
+        assert verified(await next_post(post, receiver)) == [NEW, NEWEST]
+
+
 async def test_rotation_survives_other_webhook_changes(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
