@@ -3,10 +3,11 @@
 A connection is either with exactly one exchange (`in_use`) or idle here. All steps except `wait`
 are synchronous, so that none is cancelled half-way and no count is lost.
 
-A TLS handshake costs the processor time of several POSTs. While trio's thread is busy, the process
-is the bottleneck, and not the number of connections: a POST to an origin that has a connection in
-use then waits for that one (B-154). But a wait costs something too, about a thirtieth of a
-handshake, so that an origin gets a further connection after so many waits.
+A TLS handshake costs the processor time of several POSTs, and a connection beyond the limit takes
+the place of one that another origin will need. While trio's thread is busy, the process is the
+bottleneck, and not the number of connections: a POST to an origin that has a connection in use then
+waits for that one (B-154). But a wait costs something too, about a thirtieth of a handshake, so
+that an origin gets a further connection after so many waits.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import trio
@@ -30,6 +32,8 @@ WAITS_PER_CONNECTION: Final = 32
 HIGH_LOAD: Final = 0.25
 """The share of the time for which a busy thread computes. It is low, because the thread waits for
 the interpreter's lock and for a processor as well, also if it has no time for its receivers."""
+DISPLACEABLE: Final = 64
+"""The number of idle connections among which the one to displace is looked for."""
 LOAD_SECONDS: Final = 0.02
 """The shortest time for which a load is measured."""
 
@@ -52,12 +56,14 @@ class ThreadLoad:
         return self._high
 
 
-class _OriginUse:
-    """The connections to an origin that are in use, and the POSTs that wait for them."""
+class _OriginConnections:
+    """The connections to an origin, and the POSTs that wait for one of those in use."""
 
-    __slots__ = ("in_use", "line", "waits")
+    __slots__ = ("idle", "in_use", "line", "waits")
 
     def __init__(self) -> None:
+        self.idle: dict[Connection, None] = {}
+        """In the order in which they became idle; a dict, because it deletes any key in O(1)."""
         self.in_use = 0
         self.waits = 0
         """The number of POSTs that have waited since one was told to open a connection."""
@@ -67,18 +73,18 @@ class _OriginUse:
 class PendingCheckout:
     """A POST that waits for a connection in use: `wait`, which one of the other methods ends."""
 
-    __slots__ = ("_task", "_use")
+    __slots__ = ("_line", "_task")
 
-    def __init__(self, use: _OriginUse) -> None:
-        self._use = use
+    def __init__(self, line: dict[PendingCheckout, None]) -> None:
+        self._line = line
         self._task = trio.lowlevel.current_task()
 
     async def wait(self) -> Connection | None:
         """Wait for a connection; None after the time limit."""
-        self._use.line[self] = None
+        self._line[self] = None
 
         def abort(_: object) -> trio.lowlevel.Abort:
-            del self._use.line[self]
+            del self._line[self]
             return trio.lowlevel.Abort.SUCCEEDED
 
         connection: Connection | None = await trio.lowlevel.wait_task_rescheduled(abort)
@@ -86,12 +92,12 @@ class PendingCheckout:
 
     def end(self, connection: Connection | None) -> None:
         """End the wait with a connection, or without one."""
-        del self._use.line[self]
+        del self._line[self]
         trio.lowlevel.reschedule(self._task, Value(connection))
 
     def expire(self) -> None:
         """End the wait at its time limit, unless a connection was given at the same moment."""
-        if self in self._use.line:
+        if self in self._line:
             self.end(None)
 
 
@@ -100,7 +106,8 @@ class PoolLimits:
     """The limits of idle connections; callers limit the connections in use.
 
     Args:
-        idle: the maximum of idle connections; beyond it, the one that is idle longest is closed.
+        idle: the maximum of idle connections. Beyond it, one of an origin with more than an equal
+            share is closed, otherwise the one that is idle longest.
         idle_per_origin: the maximum to one origin; further ones are closed when they are returned.
         idle_seconds: the time after which an idle connection is closed.
     """
@@ -149,39 +156,45 @@ class Pool:
         self.limits = limits
         self._deadlines, self._current_time = deadlines, deadlines.now
         self._is_busy = is_busy or ThreadLoad().is_high
-        # Both in the order in which they became idle; dicts, because they delete any key in O(1).
-        self._idle: dict[Connection, None] = {}
-        self._by_origin: dict[Origin, dict[Connection, None]] = {}
+        self._idle: dict[Connection, None] = {}  # of all origins, in the order as in each
+        self._origins: dict[Origin, _OriginConnections] = {}
         self._in_use = self._opened = self._reused = self._closed = 0
         self._is_closed = False
         self._filled = trio.Event()
-        self._secure: dict[Origin, _OriginUse] = {}
 
     def take(self, origin: Origin, now: float | None = None) -> Connection | None:
         """Take an idle connection that is still usable; None if a new one must be dialled.
 
         `now` is trio's time, if the caller has just read it.
         """
+        own = self._origins.get(origin)
+        if own is None:
+            return None
         oldest = (self._current_time() if now is None else now) - self.limits.idle_seconds
-        while (own := self._by_origin.get(origin)) is not None:
-            connection = next(reversed(own))
-            self._forget(connection)
+        while own.idle:
+            connection = next(reversed(own.idle))
+            del own.idle[connection], self._idle[connection]
             if connection.idle_since > oldest and connection.is_reusable():
-                self._begin(connection)
+                own.in_use += 1
+                self._in_use += 1
                 self._reused += 1
                 return connection
             self._close(connection)
+        self._remove_unused(origin, own)
         return None
 
     def should_wait(self, origin: Origin) -> bool:
         """Return whether a POST should wait for a connection in use instead of opening one."""
-        use = self._secure.get(origin)
-        if use is None or not self._is_busy():
+        own = self._origins.get(origin)
+        if own is None or not own.in_use:
             return False
-        use.waits += 1
-        if use.waits <= WAITS_PER_CONNECTION:
+        costs = origin.scheme == "https" or self._in_use + len(self._idle) >= self.limits.idle
+        if not costs or not self._is_busy():
+            return False
+        own.waits += 1
+        if own.waits <= WAITS_PER_CONNECTION:
             return True
-        use.waits = 0
+        own.waits = 0
         return False
 
     async def wait(self, origin: Origin, seconds: float) -> Connection | None:
@@ -189,7 +202,7 @@ class Pool:
 
         `should_wait` must just have returned True. The wait takes up to `seconds`, at most 1 s.
         """
-        waiting = PendingCheckout(self._secure[origin])
+        waiting = PendingCheckout(self._origins[origin].line)
         timer = self._deadlines.add(waiting, min(seconds, MAX_WAIT_SECONDS))
         try:
             return await waiting.wait()
@@ -198,36 +211,37 @@ class Pool:
 
     def add(self, connection: Connection) -> None:
         """Count a new connection, in use by its caller."""
-        self._begin(connection)
+        own = self._origins.get(connection.origin)
+        if own is None:
+            own = self._origins[connection.origin] = _OriginConnections()
+        own.in_use += 1
+        self._in_use += 1
         self._opened += 1
 
     def give_back(self, connection: Connection) -> None:
         """End the use of a connection after a whole response.
 
-        A waiting POST gets it; otherwise it is kept within the limits, or closed.
+        The POST that has waited longest gets it; otherwise it is kept within the limits, or closed.
         """
-        if connection.origin in self._secure and self._pass_on(connection):
+        own = self._origins[connection.origin]
+        if own.line and not self._is_closed and connection.is_reusable():
+            next(iter(own.line)).end(connection)
+            self._reused += 1
             return
-        self._end(connection)
-        own = self._by_origin.get(connection.origin)
-        full = own is not None and len(own) >= self.limits.idle_per_origin
-        if full or self._is_closed or not self.limits.idle or not self.limits.idle_per_origin:
-            self._close(connection)
+        if self._is_closed or not self.limits.idle or len(own.idle) >= self.limits.idle_per_origin:
+            self.discard(connection)
             return
         if len(self._idle) >= self.limits.idle:
-            oldest = next(iter(self._idle))
-            self._forget(oldest)
-            self._close(oldest)
+            self._evict(self._to_displace(own))
         connection.idle_since = self._current_time()
         if not self._idle:
             self._filled.set()
-        self._idle[connection] = None
-        # Not `own`: the oldest may have been this origin's only connection.
-        self._by_origin.setdefault(connection.origin, {})[connection] = None
+        self._idle[connection] = own.idle[connection] = None
+        self._end(connection.origin, own)
 
     def discard(self, connection: Connection) -> None:
         """End the use of a connection that cannot be used again."""
-        self._end(connection)
+        self._end(connection.origin, self._origins[connection.origin])
         self._close(connection)
 
     def sweep(self) -> None:
@@ -236,8 +250,7 @@ class Pool:
         oldest = self._current_time() - self.limits.idle_seconds
         for connection in list(self._idle):
             if connection.idle_since <= oldest or not connection.is_reusable():
-                self._forget(connection)
-                self._close(connection)
+                self._evict(connection)
 
     async def filled(self) -> None:
         """Wait until a connection is idle."""
@@ -249,53 +262,51 @@ class Pool:
         """Close all idle connections now, and further connections when they are returned."""
         self._is_closed = True
         for connection in list(self._idle):
-            self._forget(connection)
-            self._close(connection)
+            self._evict(connection)
 
     def statistics(self) -> PoolStatistics:
         """Return the current connections, and the counters since the start."""
         return PoolStatistics(
             in_use=self._in_use,
             idle=len(self._idle),
-            origins=len(self._by_origin),
+            origins=sum(1 for own in self._origins.values() if own.idle),
             opened=self._opened,
             reused=self._reused,
             closed=self._closed,
         )
 
-    def _begin(self, connection: Connection) -> None:
-        self._in_use += 1
-        if connection.origin.scheme == "https":
-            use = self._secure.get(connection.origin)
-            if use is None:
-                use = self._secure[connection.origin] = _OriginUse()
-            use.in_use += 1
-
-    def _end(self, connection: Connection) -> None:
+    def _end(self, origin: Origin, own: _OriginConnections) -> None:
+        own.in_use -= 1
         self._in_use -= 1
-        use = self._secure.get(connection.origin)
-        if use is not None:
-            use.in_use -= 1
-            if not use.in_use:  # then there is nothing to wait for
-                del self._secure[connection.origin]
-                for waiting in list(use.line):
-                    waiting.end(None)
+        if not own.in_use:
+            for waiting in list(own.line):  # there is nothing to wait for
+                waiting.end(None)
+            self._remove_unused(origin, own)
 
-    def _pass_on(self, connection: Connection) -> bool:
-        """Give a connection to the POST that has waited longest; return False if none waits."""
-        line = self._secure[connection.origin].line
-        if not line or self._is_closed or not connection.is_reusable():
-            return False
-        next(iter(line)).end(connection)
-        self._reused += 1
-        return True
+    def _to_displace(self, own: _OriginConnections) -> Connection:
+        """Return the idle connection that makes room for one more of `own`.
 
-    def _forget(self, connection: Connection) -> None:
-        del self._idle[connection]
-        own = self._by_origin[connection.origin]
-        del own[connection]
-        if not own:
-            del self._by_origin[connection.origin]
+        It is the oldest of an origin with more than an equal share. If all took the oldest of all,
+        many origins whose turns come one after the other would always displace the one whose turn
+        is next.
+        """
+        share = max(1, self.limits.idle // len(self._origins))
+        if len(own.idle) < share:
+            for connection in islice(self._idle, DISPLACEABLE):
+                if len(self._origins[connection.origin].idle) > share:
+                    return connection
+        return next(iter(own.idle or self._idle))
+
+    def _evict(self, connection: Connection) -> None:
+        """Close an idle connection."""
+        own = self._origins[connection.origin]
+        del own.idle[connection], self._idle[connection]
+        self._remove_unused(connection.origin, own)
+        self._close(connection)
+
+    def _remove_unused(self, origin: Origin, own: _OriginConnections) -> None:
+        if not own.in_use and not own.idle:
+            del self._origins[origin]
 
     def _close(self, connection: Connection) -> None:
         self._closed += 1

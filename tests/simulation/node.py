@@ -211,7 +211,7 @@ class SimulatedNode:
                 hasher.seen = around.hashed
                 store = self.store_of(opened.store, incarnation, dice)
                 site = replace(opened, store=store, hasher=hasher)
-                pool = Pool(kept_connections(config), runtime.deadlines)
+                pool = Pool(kept_connections(config), runtime.deadlines, lambda: False)
                 dialler: Any = VirtualDialler(around.listeners, incarnation)
                 sender = Sender(pool, Resolver(nursery), dialler, runtime.deadlines, "simulated")
                 parts = Parts(

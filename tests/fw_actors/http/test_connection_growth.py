@@ -1,4 +1,4 @@
-"""The number of TLS connections grows only if useful, and handshakes starve no task (B-154)."""
+"""The number of connections grows only if useful, and handshakes starve no task (B-154)."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class Held:
 
 
 @asynccontextmanager
-async def opened_pool(*, busy: bool = True) -> AsyncIterator[Pool]:
+async def opened_pool(*, busy: bool = True, idle: int = 512) -> AsyncIterator[Pool]:
     """Give a pool in a process that is the bottleneck, or not."""
     deadlines = Deadlines()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(deadlines.run)
         try:
-            yield Pool(PoolLimits(), deadlines, lambda: busy)
+            yield Pool(PoolLimits(idle=idle), deadlines, lambda: busy)
         finally:
             deadlines.close()
 
@@ -79,9 +79,14 @@ async def test_post_waits_while_connection_to_its_origin_is_in_use(pool: Pool) -
     assert not pool.should_wait(THERE)
 
 
-async def test_post_never_waits_for_plain_connection(pool: Pool) -> None:
-    in_use(pool, 1, PLAIN)
-    assert not pool.should_wait(PLAIN)
+async def test_post_waits_for_plain_connection_only_if_another_would_displace_one() -> None:
+    async with opened_pool(idle=3) as pool:
+        first, *_ = in_use(pool, 2, PLAIN)
+        assert not pool.should_wait(PLAIN)
+        in_use(pool, 1, THERE)
+        assert pool.should_wait(PLAIN)
+        pool.discard(first)
+        assert not pool.should_wait(PLAIN)
 
 
 async def test_post_never_waits_while_thread_is_not_busy() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from fw_actors.http import Origin, PoolLimits
+from fw_actors.http.exchange import Connection
 from fw_actors.http.pool import Pool
 from fw_actors.runtime.clock import Deadlines
 
@@ -123,6 +124,29 @@ def test_pool_keeps_connection_that_displaces_older_sibling(time: Time) -> None:
     time.now += 10.0
     pool.sweep()
     assert (mine[1].closed, pool.statistics().idle, pool.statistics().origins) == (1, 0, 0)
+
+
+def test_origins_that_take_turns_keep_equal_shares(time: Time) -> None:
+    """The oldest connection is that of the origin whose turn is next."""
+    pool = pool_at(time, PoolLimits(idle=8, idle_per_origin=4, idle_seconds=60.0))
+    origins = [Origin("http", name, 80) for name in "abcd"]
+    reused: dict[Origin, int] = {}
+    for _ in range(3):
+        reused = dict.fromkeys(origins, 0)
+        for origin in origins:
+            taken: list[Connection] = []
+            for _ in range(4):
+                kept = pool.take(origin)
+                reused[origin] += kept is not None
+                connection = kept or cast(Connection, FakeConnection(origin))
+                if kept is None:
+                    pool.add(connection)
+                taken.append(connection)
+            for connection in taken:
+                pool.give_back(connection)
+            time.now += 1.0
+    assert reused == dict.fromkeys(origins, 2)
+    assert pool.statistics().idle == 8
 
 
 def test_pool_closes_connection_that_is_not_reusable(pool: Pool) -> None:
