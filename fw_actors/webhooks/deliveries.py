@@ -392,14 +392,14 @@ class NamesOfDeletedWebhooks(Observer):
     events = frozenset({"on_insert"})
 
     def __init__(self, registry: Registry) -> None:
-        hooks = registry.tables["Webhook"].table
+        webhooks = registry.tables["Webhook"].table
         d = registry.tables["Webhook Delivery"].table.c
         name: sa.BindParameter[Any] = sa.bindparam("key")
         last = sa.select(d.name).where(d.webhook == name)
         last = last.order_by(d.creation.desc(), d.name.desc()).limit(1)
         self._mark = Statement(
-            sa.update(hooks)
-            .where(hooks.c.name == name)
+            sa.update(webhooks)
+            .where(webhooks.c.name == name)
             .values(former_delivery=sa.func.coalesce(last.scalar_subquery(), ""))
         )
 
