@@ -32,10 +32,10 @@ WAITS_PER_CONNECTION: Final = 32
 HIGH_LOAD: Final = 0.25
 """The share of the time for which a busy thread computes. It is low, because the thread waits for
 the interpreter's lock and for a processor as well, also if it has no time for its receivers."""
-DISPLACEABLE: Final = 64
-"""The number of idle connections among which the one to displace is looked for."""
 LOAD_SECONDS: Final = 0.02
 """The shortest time for which a load is measured."""
+DISPLACEABLE: Final = 64
+"""The number of idle connections among which the one to displace is looked for."""
 
 
 class ThreadLoad:
