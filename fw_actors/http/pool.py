@@ -286,9 +286,9 @@ class Pool:
     def _to_displace(self, own: _OriginConnections) -> Connection:
         """Return the idle connection that makes room for one more of `own`.
 
-        It is the oldest of an origin with more than an equal share. If all took the oldest of all,
-        many origins whose turns come one after the other would always displace the one whose turn
-        is next.
+        It is the oldest of an origin with more than an equal share (B-157). If all took the oldest
+        of all, many origins whose turns come one after the other would always displace the one
+        whose turn is next.
         """
         share = max(1, self.limits.idle // len(self._origins))
         if len(own.idle) < share:

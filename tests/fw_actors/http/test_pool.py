@@ -127,7 +127,7 @@ def test_pool_keeps_connection_that_displaces_older_sibling(time: Time) -> None:
 
 
 def test_origins_that_take_turns_keep_equal_shares(time: Time) -> None:
-    """The oldest connection is that of the origin whose turn is next."""
+    """The oldest connection is that of the origin whose turn is next (B-157)."""
     pool = pool_at(time, PoolLimits(idle=8, idle_per_origin=4, idle_seconds=60.0))
     origins = [Origin("http", name, 80) for name in "abcd"]
     reused: dict[Origin, int] = {}
