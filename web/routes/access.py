@@ -104,13 +104,13 @@ class AccessRoutes:
                 request_id=exchange.request_id,
             )
         )
-        cookie = set_cookie(signed_in.sid, signed_in.max_age, secure=exchange.cookie_is_secure)
         content = {
             "ok": True,
             "user": signed_in.user,
             "fullName": signed_in.full_name,
             "expires": iso(signed_in.expires),
         }
+        cookie = set_cookie(signed_in.sid, signed_in.max_age, secure=exchange.cookie_is_secure)
         return json_response(content, 200, ("Set-Cookie", cookie))
 
     async def sign_out(self, exchange: Exchange) -> Response:
