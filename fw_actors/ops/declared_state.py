@@ -3,6 +3,8 @@
 A document is found by its name, so that applying a file twice changes nothing the second time.
 Anything that a file does not mention is not changed. Secrets are never in a file: it names the
 FW_SECRET_<NAME> of the environment that holds one.
+
+The module has more than 500 lines because export and apply read and write the same form.
 """
 
 from __future__ import annotations
