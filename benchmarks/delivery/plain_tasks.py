@@ -117,11 +117,16 @@ def read(counter: int) -> int:
 
 
 def instructions(folder: Path, url: str, events: int, how: str) -> float:
-    """Return the instructions of a delivery, measured in another process. Raises: NoCounter."""
+    """Return the instructions of a delivery, measured in another process.
+
+    Raises: NoCounter; RuntimeError with what the process said when it failed otherwise.
+    """
     command = [sys.executable, "-m", "benchmarks.delivery.plain_tasks", str(folder), url]
     done = subprocess.run([*command, str(events), how], capture_output=True, text=True, check=False)
+    if done.returncode == os.EX_UNAVAILABLE:
+        raise NoCounter(done.stderr.strip())
     if done.returncode:
-        raise NoCounter(done.stderr.strip().rpartition("\n")[2])
+        raise RuntimeError(done.stderr.strip())
     return float(done.stdout)
 
 
@@ -137,4 +142,8 @@ def main(folder: Path, url: str, events: int, how: str) -> float:
 
 
 if __name__ == "__main__":
-    print(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]))
+    try:
+        print(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]))
+    except NoCounter as unavailable:
+        print(unavailable, file=sys.stderr)
+        sys.exit(os.EX_UNAVAILABLE)
