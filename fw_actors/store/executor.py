@@ -135,8 +135,11 @@ class EngineCounts:
     external_commits: int = 0
 
 
-Pull = Callable[[], WorkItem | None]
-"""Returns the next waiting item, or None; never blocks."""
+class Pull(Protocol):
+    """Returns the next waiting item, or None; never blocks."""
+
+    def __call__(self, *, to_refuse: bool = False) -> WorkItem | None:
+        """`to_refuse`: also an item that came too late to join a group that is not durable."""
 
 
 class Engine(Protocol):
@@ -164,7 +167,7 @@ def run_alone(engine: Engine, fn: Callable[[Tx], object], now: int) -> None:
     item.answer.unwrap()
 
 
-def _nothing() -> None:
+def _nothing(*, to_refuse: bool = False) -> None:
     """Pull nothing: an item runs alone."""
 
 
@@ -326,9 +329,9 @@ class ThreadExecutor:
         following: WorkItem | None = None
         room = inf if first.durable else self._queue.qsize()
 
-        def pull() -> WorkItem | None:
+        def pull(*, to_refuse: bool = False) -> WorkItem | None:
             nonlocal following, room
-            if following is None and (room > 0 or not first.begun):  # else all are refused
+            if following is None and (room > 0 or to_refuse):
                 room -= 1
                 with suppress(Empty):
                     item = self._queue.get_nowait()

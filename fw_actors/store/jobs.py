@@ -339,8 +339,14 @@ class JobFields(TypedDict, total=False):
 
 def enqueue(tx: Tx, **job: Unpack[JobFields]) -> None:
     """Write a job."""
+    statement, values = enqueuing(tx, **job)
+    tx.run(statement, **values)
+
+
+def enqueuing(tx: Tx, **job: Unpack[JobFields]) -> tuple[Statement, dict[str, Any]]:
+    """Return the statement that writes a job, and its parameters."""
     statement = ENQUEUE_TRACED if "trace_context" in job else ENQUEUE
-    tx.run(statement, **{**_BLANK, "next_at": tx.now, "created": tx.now, **job})
+    return statement, {**_BLANK, "next_at": tx.now, "created": tx.now, **job}
 
 
 def enqueue_many(tx: Tx, queue: str, given: Sequence[tuple[str, str]]) -> None:

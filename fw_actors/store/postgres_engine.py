@@ -203,10 +203,15 @@ class PostgresTx(CursorTx):
         return self._deferred[:1] != [self._begin]
 
     def defer(
-        self, statement: Statement | ClauseElement, missed: Callable[[], object], /, **params: Any
+        self,
+        statement: Statement | ClauseElement,
+        missed: Callable[[], object],
+        then: Sequence[tuple[Statement, Mapping[str, Any]]] = (),
+        /,
+        **params: Any,
     ) -> None:
-        if self.has_begun or self._deferred_statement is not None:
-            super().defer(statement, missed, **params)
+        if self.has_begun or self._deferred_statement is not None or then:
+            super().defer(statement, missed, then, **params)
         else:
             bound = self._bound(statement, params)
             self._deferred_statement = _Deferred(*bound, missed, self._depth)
@@ -496,7 +501,7 @@ class PostgresEngine:
         message = error.message if isinstance(error, OverloadedError) else UNREACHABLE
         if not isinstance(error, OverloadedError):
             _log.error("a transaction cannot begin: %s", error)
-        while (item := pull()) is not None:
+        while (item := pull(to_refuse=True)) is not None:
             taken.append(item)
         for item in taken:
             if item.begin():

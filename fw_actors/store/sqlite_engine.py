@@ -1,4 +1,4 @@
-"""SQLite's engines: transactions, one writer with group commit, readers with shared snapshots."""
+"""SQLite's engines: one writer with group commit, readers with shared snapshots."""
 
 from __future__ import annotations
 
@@ -6,127 +6,30 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 import outcome
 
-from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.store.executor import EngineCounts, Pull, WorkItem
 from fw_actors.store.sqlite_connection import (
     REFUSALS,
+    RawGuard,
     SqliteConnection,
+    SqliteTx,
     is_busy,
     overloaded,
-    translate,
 )
-from fw_actors.store.statement import SQLITE, StatementError
-from fw_actors.store.transaction import CursorTx, TableLayout
-
-_COLUMNS: Final = "SELECT name, lower(type) FROM pragma_table_info(?)"
-_INDEXES: Final = "SELECT name FROM pragma_index_list(?)"
-# Makes an app's statement different from fw's own, whose prepared form has passed the guard.
-_RAW_PREFIX: Final = "/* fw.db.sql */ "
-
-
-class RawGuard:
-    """SQLite's authorizer: while `active`, refuses statements with effects beyond the transaction.
-
-    It stays installed, because installing an authorizer makes SQLite prepare every statement again.
-    """
-
-    _REFUSED: Final = frozenset(
-        {
-            sqlite3.SQLITE_TRANSACTION,
-            sqlite3.SQLITE_SAVEPOINT,
-            sqlite3.SQLITE_ATTACH,
-            sqlite3.SQLITE_DETACH,
-            sqlite3.SQLITE_PRAGMA,
-        }
-    )
-
-    def __init__(self) -> None:
-        self.active = False
-
-    def __call__(self, action: int, *_details: str | None) -> int:
-        if self.active and action in self._REFUSED:
-            return sqlite3.SQLITE_DENY
-        return sqlite3.SQLITE_OK
-
-
-class SqliteTx(CursorTx):
-    """A transaction on SQLite. `guard` is the connection's authorizer."""
-
-    dialect = SQLITE
-    inserts_in_queries = False
-    locks_rows = False
-    refusals = REFUSALS
-
-    def __init__(self, connection: SqliteConnection, guard: RawGuard, now: int) -> None:
-        # All fields are set here, without a call of the base class, because each request opens
-        # several transactions.
-        self.now, self.writable, self.callbacks = now, connection.writable, []
-        cursor = connection.cursor
-        self._execute, self._execute_many = cursor.execute, cursor.executemany
-        self._limit, self._depth = connection.limit, 0
-        self.connection, self._guard = connection, guard
-        self.failure: BaseException | None = None
-
-    def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
-        return [
-            TableLayout(
-                dict(self._fetched(_COLUMNS, (table,))),
-                frozenset(name for (name,) in self._fetched(_INDEXES, (table,))),
-            )
-            for table in tables
-        ]
-
-    def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        guard = self._guard
-        guard.active = True
-        try:
-            cursor = self._execute(_RAW_PREFIX + text, params or {})
-            rows = cursor.fetchall()
-        except REFUSALS as error:
-            refusal = self._refused(error)
-            if isinstance(refusal, StatementError):
-                reason = str(error).rstrip(".")
-                raise ValidationError(f"The database refused the SQL: {reason}.") from error
-            raise refusal from error
-        finally:
-            guard.active = False
-        names = [column[0] for column in cursor.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in rows]
-
-    def _refuse(self, error: BaseException) -> NoReturn:
-        raise self._refused(error) from error
-
-    def _refused(self, error: BaseException) -> Exception:
-        if not self.connection.raw.in_transaction:
-            # SQLite has ended the transaction; a further statement would commit by itself.
-            self.failure = error
-            self._execute = self._execute_many = _lost
-        if self.connection.limit.fired:
-            return self.connection.limit.refusal()
-        return translate(error, writable=self.writable)
-
-    def interrupt(self) -> None:
-        self.connection.raw.interrupt()
-
-    def _undo_part(self, name: str) -> None:
-        if self.connection.raw.in_transaction:
-            self._fetched(f"ROLLBACK TO {name}")
-            self.connection.rolled_back = True  # at worst the log is synced twice
-            self._fetched(f"RELEASE {name}")
-
-
-def _lost(*_statement: object) -> NoReturn:
-    raise OverloadedError("The database has rolled back this transaction; nothing was changed.")
-
+from fw_actors.store.statement import Values
 
 MAX_MEMBERS: Final = 512
 MAX_SECONDS: Final = 0.025
+MAX_DEFERRED: Final = 512
+MAX_DEFERRED_CHARACTERS: Final = 4 * 1024 * 1024
+"""The deferred statements of a group; further ones are run at once."""
 TURN_SECONDS: Final = 0.0003  # between two attempts to begin while another process writes
 
 _log: Final = logging.getLogger(__name__)
@@ -136,14 +39,22 @@ class _GroupLost(Exception):
     """Raised when the group's transaction is lost: no member may be reported as committed."""
 
 
+class _Returned(NamedTuple):
+    """A call of a group that has returned, and its transaction."""
+
+    item: WorkItem
+    tx: SqliteTx
+
+
 class GroupCommit:
     """The engine of the writer.
 
-    Each member except the first runs in a savepoint, so that only the changes of a member that
-    raises are undone. The first needs none: if it raises, there is nothing else to keep, the
-    transaction is rolled back, and the next group begins with the waiting items. A durable group
-    takes in items that arrive while it runs, up to `MAX_MEMBERS` and `MAX_SECONDS`; another group
-    only has the items that waited at its beginning (`ThreadExecutor`).
+    Calls that wait are members of one group, which has one transaction. Each member except the
+    first that writes runs in a savepoint, so that only the changes of a member that raises are
+    undone. The first needs none: if it raises, there is nothing else to keep. The deferred
+    statements of members that run nothing else are run together, before another member begins or
+    at the commit. A durable group takes in items that arrive while it runs, up to `MAX_MEMBERS` and
+    `MAX_SECONDS`; another group only has the items that waited at its beginning (`ThreadExecutor`).
     """
 
     def __init__(self, connection: SqliteConnection) -> None:
@@ -155,6 +66,11 @@ class GroupCommit:
         self._changes = 0
         self._waits_for_disk = connection.durable
         self._ahead_of_disk = False
+        self._cannot_begin = False
+        self._has_changes = False  # of a member that has returned, in the open transaction
+        self._lost_by: BaseException | None = None  # the error that ended the transaction
+        self._returned: list[_Returned] = []  # whose deferred statements are not run yet
+        self._deferred = self._deferred_characters = 0
 
     def run(self, first: WorkItem, pull: Pull, empty: Callable[[], bool]) -> list[WorkItem]:
         """Run one group and make it durable. See `Engine.run`."""
@@ -182,29 +98,60 @@ class GroupCommit:
         """Close the connection."""
         self._connection.close()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a further statement may be deferred."""
+        return self._deferred < MAX_DEFERRED and self._deferred_characters < MAX_DEFERRED_CHARACTERS
+
+    def waits(self, values: Sequence[Values]) -> None:
+        """Count a deferred statement with these values."""
+        self._deferred += 1
+        for each in values:
+            self._deferred_characters += sum(len(value) for value in each if type(value) is str)
+
+    def enter(self) -> None:
+        """Begin the transaction of the running member, after those that have returned.
+
+        Raises: sqlite3.OperationalError, SQLITE_BUSY after the connection's `busy_seconds`.
+        """
+        self._begin()
+        if self._returned:
+            self._run_returned()
+            self._begin()  # if they failed, the first of them has rolled back
+        if self._has_changes:
+            self._execute("SAVEPOINT member")
+
     def _run(self, taken: list[WorkItem], pull: Pull, empty: Callable[[], bool]) -> None:
         if self._raw.in_transaction:
             self._roll_back()
-        try:
-            self._begin(durable=taken[0].durable)
-        except sqlite3.Error as error:
-            self._refuse_waiting(taken, pull, error)
-            return
+        self._returned.clear()
+        self._deferred = self._deferred_characters = 0
+        self._cannot_begin, self._lost_by = False, None
         members: list[WorkItem] = []
         try:
-            still_open = self._run_members(taken, pull, empty, members)
-            if still_open:
-                self._commit()
+            self._wait_for_disk(taken[0].durable)
+            self._run_members(taken, pull, empty, members)
+            committed = self._commit()
         except (_GroupLost, sqlite3.Error) as error:
-            self._refuse(members, error.__cause__ if isinstance(error, _GroupLost) else error)
+            cause = error.__cause__ if isinstance(error, _GroupLost) else error
+            self._refuse(members, cause)
+            if self._cannot_begin:
+                self._refuse_waiting(taken, pull, cause)
             return
-        self._count(members, committed=still_open)
+        self._count(members, committed=committed)
 
-    def _begin(self, *, durable: bool) -> None:
-        """Begin a transaction that writes, once no other process has one.
+    def _wait_for_disk(self, durable: bool) -> None:
+        """Make the group durable, or not.
 
-        Unless the group is `durable`, its commit returns before it is on the disk: a power failure
-        may undo the last commits, but never one that has a later commit after it.
+        If it is not, its commit returns before it is on the disk: a power failure may undo the last
+        commits, but never one that has a later commit after it.
+        """
+        if durable is not self._waits_for_disk and self._connection.durable:
+            self._raw.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._waits_for_disk = durable
+
+    def _begin(self) -> None:
+        """Begin a transaction that writes, once no other process has one; unless one is open.
 
         SQLite's busy handler checks again after 1, 2, 5, 10 and up to 100 ms, which is long
         compared with a transaction: two delivering processes slept most of the time. IMMEDIATE,
@@ -212,83 +159,153 @@ class GroupCommit:
 
         Raises: sqlite3.OperationalError, SQLITE_BUSY after the connection's `busy_seconds`.
         """
-        if durable is not self._waits_for_disk and self._connection.durable:
-            self._raw.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            self._waits_for_disk = durable
+        if self._raw.in_transaction:
+            return
         deadline = time.monotonic() + self._connection.busy_seconds
         while True:
             try:
                 self._execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() >= deadline:
+                    self._cannot_begin = True
                     raise
                 time.sleep(TURN_SECONDS)
             else:
+                self._has_changes = self._connection.rolled_back = False
                 self._changes = self._raw.total_changes
-                self._connection.rolled_back = False
                 return
 
     def _run_members(
         self, taken: list[WorkItem], pull: Pull, empty: Callable[[], bool], members: list[WorkItem]
-    ) -> bool:
-        """Run items until none waits; return whether there is a transaction to commit."""
+    ) -> None:
+        """Run items until none waits."""
         deadline = time.monotonic() + MAX_SECONDS
         item: WorkItem | None = taken[0]
         while item is not None:
             if item.claim(False):  # else it was cancelled while it waited
                 item.begun = True
                 members.append(item)
-                if len(members) > 1:
-                    self._run_further(item)
-                elif not self._succeeds(item):
-                    self._execute("ROLLBACK")
-                    return False
+                self._run_member(item)
             full = len(taken) >= MAX_MEMBERS or time.monotonic() > deadline
             item = None if full or empty() else pull()
             if item is not None:
                 taken.append(item)
-        return True
 
-    def _run_further(self, item: WorkItem) -> None:
-        self._execute("SAVEPOINT member")
-        if not self._succeeds(item):
-            self._execute("ROLLBACK TO member")
-            self._connection.rolled_back = True
-        self._execute("RELEASE member")
+    def _run_member(self, item: WorkItem) -> None:
+        """Run the function once and keep its result. Raises: _GroupLost."""
+        tx = SqliteTx(self._connection, self._guard, item.now, self)
+        try:
+            item.answer = outcome.Value(item.fn(tx))
+        except BaseException as error:
+            item.answer = outcome.Error(error)
+        has_begun = tx.has_begun
+        tx.end()
+        if has_begun:
+            self._end_member(item, tx)
+        elif isinstance(item.answer, outcome.Value):
+            item.callbacks = tx.callbacks
+            if tx.deferred:
+                self._returned.append(_Returned(item, tx))
 
-    def _succeeds(self, item: WorkItem) -> bool:
-        """Run the function once and keep its result.
+    def _end_member(self, item: WorkItem, tx: SqliteTx) -> None:
+        """Keep or undo the changes of a member that has begun.
 
         Raises: _GroupLost when SQLite ended the transaction by itself (full disk, I/O error, no
             memory). The work of earlier members is lost then, so they are refused too, and a later
             member would write without a transaction.
         """
-        tx = SqliteTx(self._connection, self._guard, item.now)
-        try:
-            item.answer = outcome.Value(item.fn(tx))
-        except BaseException as error:
-            item.answer = outcome.Error(error)
-        tx.end()
         if not self._raw.in_transaction:
-            raise _GroupLost from tx.failure
-        if isinstance(item.answer, outcome.Error):
-            return False
-        item.callbacks = tx.callbacks
+            raise _GroupLost from tx.failure or self._lost_by
+        if tx.failure is not None and isinstance(item.answer, outcome.Value):
+            item.answer = outcome.Error(tx.failure)  # of a statement that the function deferred
+        failed = isinstance(item.answer, outcome.Error)
+        item.callbacks = [] if failed else tx.callbacks
+        if self._has_changes:
+            if failed:
+                self._execute("ROLLBACK TO member")
+                self._connection.rolled_back = True
+            self._execute("RELEASE member")
+        elif failed:
+            self._execute("ROLLBACK")
+        else:
+            self._has_changes = True
+
+    def _run_returned(self) -> None:
+        """Run the deferred statements of members that have returned.
+
+        Those of all members with the same SQL are run together. If one of them fails or changes no
+        row, each member is run by itself. Raises: _GroupLost.
+        """
+        members, self._returned = self._returned, []
+        if len(members) > 1 and self._run_together(members):
+            self._has_changes = True
+            return
+        for item, tx in members:
+            self._begin()  # a failed first member has rolled back
+            if self._has_changes:
+                self._execute("SAVEPOINT member")
+            tx.resume()
+            with suppress(BaseException):  # it is kept in `tx.failure`
+                tx.run_deferred()
+            tx.end()
+            self._end_member(item, tx)
+
+    def _run_together(self, members: Sequence[_Returned]) -> bool:
+        """Run the deferred statements of all members, those with the same SQL in one call.
+
+        Returns False if one of them failed or changed no row, and all are undone.
+
+        Raises: _GroupLost.
+        """
+        deferred = [each for _item, tx in members for each in tx.deferred]
+        self._execute("SAVEPOINT members")
+        try:
+            done = all(
+                self._run_alike(texts, [each.values for each in alike])
+                for texts, alike in groupby(deferred, attrgetter("texts"))
+            )
+        except REFUSALS as error:
+            if not self._raw.in_transaction:
+                self._lost_by = error
+                raise _GroupLost from error
+            done = False
+        if not done:
+            self._execute("ROLLBACK TO members")
+            self._connection.rolled_back = True
+        self._execute("RELEASE members")
+        return done
+
+    def _run_alike(self, texts: Sequence[str], rows: Sequence[tuple[Values, ...]]) -> bool:
+        """Run each statement for all rows; return False if the first one changed too few rows."""
+        cursor = self._connection.cursor
+        for number, text in enumerate(texts):
+            cursor.executemany(text, [values[number] for values in rows])
+            if number == 0 and cursor.rowcount < len(rows):
+                return False
         return True
 
-    def _commit(self) -> None:
-        """Commit. If the group is durable, all earlier commits are on the disk too.
+    def _commit(self) -> bool:
+        """Commit, if a transaction has begun; return whether one has.
 
-        Raises: sqlite3.Error, also if the disk failed to take an earlier commit.
+        If the group is durable, all earlier commits are on the disk too.
+
+        Raises: sqlite3.Error, also if the disk failed to take an earlier commit; _GroupLost.
         """
-        self._execute("COMMIT")
-        changed = self._raw.total_changes != self._changes  # includes changes undone since
+        if self._returned:
+            self._begin()
+            self._run_returned()
+        has_begun = self._raw.in_transaction
+        if has_begun:
+            self._execute("COMMIT")
+        # Includes changes that were undone since.
+        changed = has_begun and self._raw.total_changes != self._changes
         if not self._waits_for_disk:
             self._ahead_of_disk |= changed
         elif self._ahead_of_disk:
             if not changed or self._connection.rolled_back:  # SQLite may have synced nothing
                 self._wait_for_log()
             self._ahead_of_disk = False
+        return has_begun
 
     def _wait_for_log(self) -> None:
         """Sync the write-ahead log to the disk, as a durable commit with writes does."""
@@ -301,9 +318,11 @@ class GroupCommit:
         except OSError as error:
             raise sqlite3.OperationalError(f"the log cannot be synced: {error}") from error
 
-    def _refuse_waiting(self, taken: list[WorkItem], pull: Pull, error: sqlite3.Error) -> None:
+    def _refuse_waiting(
+        self, taken: list[WorkItem], pull: Pull, error: BaseException | None
+    ) -> None:
         """Refuse all waiting items: each has waited for the lock as long as the first."""
-        while (item := pull()) is not None:
+        while (item := pull(to_refuse=True)) is not None:
             taken.append(item)
         self._refuse([item for item in taken if item.begin()], error)
 

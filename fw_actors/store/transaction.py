@@ -68,18 +68,28 @@ class Tx(ABC):
         """Run an INSERT, UPDATE or DELETE without RETURNING once for each mapping."""
 
     def defer(
-        self, statement: Statement | ClauseElement, missed: Callable[[], object], /, **params: Any
+        self,
+        statement: Statement | ClauseElement,
+        missed: Callable[[], object],
+        then: Sequence[tuple[Statement, Mapping[str, Any]]] = (),
+        /,
+        **params: Any,
     ) -> None:
-        """Run a statement before the next one, or at the commit.
+        """Run a statement that changes at most one row before the next one, or at the commit; and
+        those of `then` after it.
 
-        If it changes no row, `missed` is called, which may run others in its place. If nothing else
-        is run in the transaction, PostgreSQL runs it as a transaction of its own: one round trip in
-        place of three. SQLite runs it at once.
+        If it changes none, `missed` is called in place of `then`, and may run other statements.
+        If nothing else is run in the transaction, PostgreSQL runs it as a transaction of its own:
+        one round trip in place of three. SQLite then runs it together with those of other
+        transactions, so that the lock on the database is held for the statements only.
 
         An error is raised by the next statement, or by the call of `Store.write`.
         """
         if not self.run(statement, **params):
             missed()
+            return
+        for further, values in then:
+            self.run(further, **values)
 
     def one(self, statement: Statement | ClauseElement, /, **params: Any) -> Row | None:
         """Return the first row, or None. All rows are read: add LIMIT 1 if there may be many."""
@@ -223,7 +233,7 @@ class CursorTx(Tx):
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        name = f"part_{self._depth}"
+        name = part_name(self._depth)
         kept = len(self.callbacks)
         self._begin_part(name)
         self._depth += 1
@@ -327,6 +337,11 @@ class CursorTx(Tx):
     @abstractmethod
     def _undo_part(self, name: str) -> None:
         """Roll back to a savepoint and release it, if the database still has the transaction."""
+
+
+def part_name(depth: int) -> str:
+    """Return the name of a savepoint that is in `depth` others."""
+    return f"part_{depth}"
 
 
 def changed_rows(cursor: Any) -> int:

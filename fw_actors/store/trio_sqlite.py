@@ -9,6 +9,7 @@ only poll.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sqlite3
@@ -23,6 +24,7 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
+from fw_actors.errors import ConfigurationError
 from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.store.executor import (
     Executors,
@@ -34,7 +36,7 @@ from fw_actors.store.executor import (
 )
 from fw_actors.store.migrations import migrate
 from fw_actors.store.query_limits import QueryLimit, QueryWatch
-from fw_actors.store.sqlite_connection import SqliteConnection, make_file, open_error
+from fw_actors.store.sqlite_connection import SqliteConnection, is_damaged, translate
 from fw_actors.store.sqlite_engine import SNAPSHOT_SECONDS, GroupCommit, SnapshotReads
 from fw_actors.store.store import (
     LOCK_SECONDS,
@@ -196,6 +198,55 @@ def _thread_executors(
         read_executor("fw-lookup", engines.readers[:LOOKUP_THREADS]),
         watch.close,
     )
+
+
+OLDEST_SQLITE: Final = (3, 35, 0)  # RETURNING, MATERIALIZED
+
+
+def make_file(path: Path) -> None:
+    """Create the database's folder and file if they are missing, readable by the process's user
+    only.
+
+    Raises: ConfigurationError when that fails, or this SQLite is too old.
+    """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        raise ConfigurationError(
+            [f"SQLite {sqlite3.sqlite_version} is too old; {oldest} or newer is needed."]
+        )
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(path)
+    except OSError as error:
+        raise ConfigurationError(
+            [f"The database {path} cannot be opened: {error.strerror}."]
+        ) from error
+
+
+def _make(path: Path) -> None:
+    """Create an empty file if it does not exist; an existing file is not opened.
+
+    Closing any descriptor of a file releases all POSIX locks that this process has on it, including
+    those of other stores on it. The next program that closes the database would then consider
+    itself the last one, and delete the log that the stores still write to.
+
+    Raises: OSError, also if the file exists and may not be read and written.
+    """
+    behind_links = os.path.realpath(path)
+    try:
+        os.close(os.open(behind_links, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
+
+
+def open_error(path: Path, error: sqlite3.Error) -> Exception:
+    """Return the error of opening `path` for SQLite's `error`."""
+    if is_damaged(error):
+        return ConfigurationError([f"The file {path} is not an intact SQLite database: {error}."])
+    return translate(error)
 
 
 MAX_LISTENERS: Final = 8

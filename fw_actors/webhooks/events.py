@@ -180,14 +180,20 @@ class DeliveryRecorder:
             if write():
                 ids.clear()
 
-        if not tx.inserts_in_queries:
-            if not tx.run(self._insert_known, **values):
-                return write()
-            jobs.enqueue(tx, queue=QUEUE, partition=subscription.webhook, subject=delivery)
-        elif event.key is None:
-            tx.defer(self._insert_known_and_enqueue, write_late, **values)
-        elif not tx.run(self._insert_known_and_enqueue, **values):  # at once: a used key is raised
+        if tx.inserts_in_queries:
+            insert, then = self._insert_known_and_enqueue, []
+        else:
+            enqueuing = jobs.enqueuing(
+                tx, queue=QUEUE, partition=subscription.webhook, subject=delivery
+            )
+            insert, then = self._insert_known, [enqueuing]
+        if event.key is None:
+            tx.defer(insert, write_late, then, **values)
+            return _NOTHING
+        if not tx.run(insert, **values):  # at once: a used key is raised
             return write()
+        for further, its_values in then:
+            tx.run(further, **its_values)
         return _NOTHING
 
     def _trace_of(self, tx: Tx) -> dict[str, str]:

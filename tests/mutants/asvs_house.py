@@ -55,7 +55,7 @@ ASVS_HOUSE: Final = (
     ),
     Mutation(
         "the database file is readable by all users",
-        "fw_actors/store/sqlite_connection.py",
+        "fw_actors/store/trio_sqlite.py",
         "os.O_CLOEXEC, 0o600)",
         "os.O_CLOEXEC, 0o644)",
         "tests/fw_actors/store/test_sqlite.py::test_sqlite_files_and_folder_are_private_to_owner",

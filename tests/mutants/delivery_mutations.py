@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.mutation import Mutation
 
 _JOBS: Final = "fw_actors/store/jobs.py"
+_GROUPS: Final = "tests/fw_actors/store/test_sqlite_groups.py"
 _OUTCOME: Final = "fw_actors/rules/delivery.py"
 _EVENTS: Final = "fw_actors/webhooks/events.py"
 _REPLAY: Final = "fw_actors/webhooks/replay.py"
@@ -88,6 +89,20 @@ DELIVERY: Final = (
         "        with self._fw.tx.savepoint():\n            return self._emit(",
         "        if True:\n            return self._emit(",
         "tests/fw_actors/webhooks/test_events.py",
+    ),
+    Mutation(
+        "an event whose deferred statement failed is answered as recorded",
+        "fw_actors/store/sqlite_engine.py",
+        "            item.answer = outcome.Error(tx.failure)",
+        "            pass",
+        f"{_GROUPS}::test_failed_deferred_statement_undoes_its_function_alone",
+    ),
+    Mutation(
+        "a function that has rolled back ends the transaction of the next one",
+        "fw_actors/store/sqlite_engine.py",
+        "            self._begin()  # if they failed, the first of them has rolled back\n",
+        "",
+        f"{_GROUPS}::test_group_commits_what_its_functions_commit_one_by_one",
     ),
     Mutation(
         "a payload with an incomplete frame is sent",

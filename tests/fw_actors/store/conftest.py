@@ -13,9 +13,10 @@ import pytest
 from fw_actors.runtime.clock import SeededEntropy, SystemClock
 from fw_actors.store import Store, open_sqlite
 from fw_actors.store.postgres import open_postgres
-from fw_actors.store.sqlite_connection import SqliteConnection, make_file
+from fw_actors.store.sqlite_connection import SqliteConnection
 from fw_actors.store.sqlite_engine import GroupCommit
 from fw_actors.store.statement import SQLITE
+from fw_actors.store.trio_sqlite import make_file
 from tests.fw_actors.store.kinds import IN_ORDER, KINDS
 from tests.fw_actors.store.notes import create_notes
 

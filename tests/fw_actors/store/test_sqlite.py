@@ -18,7 +18,7 @@ from sqlalchemy import text as sql
 
 from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.store import Store, Tx
-from fw_actors.store.sqlite_engine import SqliteTx
+from fw_actors.store.sqlite_connection import SqliteTx
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
 from tests.fw_actors.store.notes import (
@@ -171,7 +171,7 @@ async def test_waiting_writes_are_refused_together_on_locked_database(
         async def write(after: float) -> None:
             await trio.sleep(after)
             with pytest.raises(OverloadedError):
-                await store.write(nothing, durable=durable)
+                await store.write(add("a"), durable=durable)
             refused.append(trio.current_time() - began)
 
         async with trio.open_nursery() as nursery:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple, cast
 
 import outcome
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import bindparam, delete, update
 from sqlalchemy import text as sql
 
 from fw_actors.errors import OverloadedError
-from fw_actors.store import Tx, UniqueViolation
+from fw_actors.store import Statement, Tx, UniqueViolation, sqlite_engine
 from fw_actors.store.executor import WorkItem
-from fw_actors.store.sqlite_connection import SqliteConnection
+from fw_actors.store.sqlite_connection import SqliteConnection, SqliteTx
 from fw_actors.store.sqlite_engine import TURN_SECONDS, GroupCommit
 from tests.fw_actors.store.notes import (
     ADD,
+    NOTES,
     NoteRefused,
     add,
     add_then_refuse,
@@ -29,7 +36,10 @@ Fn = Callable[[Tx], Any]
 
 
 def run_group(engine: GroupCommit, waiting: list[WorkItem]) -> None:
-    engine.run(waiting.pop(0), lambda: waiting.pop(0) if waiting else None, lambda: not waiting)
+    def pull(*, to_refuse: bool = False) -> WorkItem | None:
+        return waiting.pop(0) if waiting else None
+
+    engine.run(waiting.pop(0), pull, lambda: not waiting)
 
 
 def run(engine: GroupCommit, *functions: Fn) -> list[Any]:
@@ -88,6 +98,176 @@ def test_group_commit_runs_functions_once(engine: GroupCommit) -> None:
 
     run(engine, note("a", add_then_refuse), note("b", add("b")), note("c", add_then_refuse))
     assert seen == ["a", "b", "c"]
+
+
+def defer(text: str, *, then: str | None = None) -> Fn:
+    """A transaction that only defers the insertion of a note, or of two."""
+    further = [(ADD, {"owner": "ada", "text": then})] if then else []
+
+    def deferring(tx: Tx) -> None:
+        tx.defer(ADD, never, further, owner="ada", text=text)
+
+    return deferring
+
+
+def never() -> None:
+    """Stand for the statements that replace a deferred one without a row."""
+    raise AssertionError("an insertion changed no row")
+
+
+def test_deferred_statements_of_a_group_are_run_in_order(engine: GroupCommit, path: Path) -> None:
+    before = engine.counts.commits
+    assert run(engine, defer("a", then="b"), add("c"), defer("d"), defer("e"), texts) == [
+        None, 1, None, None, ["a", "b", "c", "d", "e"]
+    ]  # fmt: skip
+    assert engine.counts.commits == before + 1
+    assert stored(path) == ["a", "b", "c", "d", "e"]
+
+
+def test_function_that_only_defers_does_not_lock_database(engine: GroupCommit, path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None, timeout=0)
+
+    def defer_while_another_process_writes(tx: Tx) -> None:
+        with tx.savepoint():
+            defer("a")(tx)
+        other.execute("INSERT INTO notes (owner, text) VALUES ('bob', 'b')")
+
+    assert run(engine, defer_while_another_process_writes, defer("c")) == [None, None]
+    other.close()
+    assert stored(path) == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_failed_deferred_statement_undoes_its_function_alone(
+    engine: GroupCommit, path: Path, place: int
+) -> None:
+    functions: list[Fn] = [defer("a"), defer("b")]
+    functions.insert(place, lambda tx: [defer(text)(tx) for text in ("c", "kept")])
+    run(engine, add("kept"))
+    answers = run(engine, *functions)
+    assert isinstance(answers.pop(place), UniqueViolation)
+    assert answers == [None, None]
+    assert stored(path) == ["kept", "a", "b"]
+
+
+def test_caught_error_of_deferred_statement_fails_its_function(
+    engine: GroupCommit, path: Path
+) -> None:
+    def stubborn(tx: Tx) -> list[str]:
+        defer("kept")(tx)
+        defer("lost")(tx)
+        with suppress(UniqueViolation):
+            tx.run(ADD, owner="ada", text="c")
+        return texts(tx)
+
+    run(engine, add("kept"))
+    failed, done = run(engine, stubborn, add("d"))
+    assert (type(failed), done) == (UniqueViolation, 1)
+    assert stored(path) == ["kept", "d"]
+
+
+def test_further_statements_are_not_deferred_beyond_the_limit(
+    engine: GroupCommit, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_engine, "MAX_DEFERRED", 4)
+    monkeypatch.setattr(sqlite_engine, "MAX_DEFERRED_CHARACTERS", 1000)
+
+    def deferred_after(*sizes: int) -> list[int]:
+        seen: list[int] = []
+
+        def deferring(tx: Tx) -> None:
+            for number, size in enumerate(sizes):
+                defer(f"{sizes} {number} ".ljust(size, "x"))(tx)
+                seen.append(len(cast("SqliteTx", tx).deferred))
+
+        run(engine, deferring)
+        return seen
+
+    assert deferred_after(*[1] * 6) == [1, 2, 3, 4, 0, 0]
+    assert deferred_after(900, 900, 1) == [1, 2, 0]
+    assert len(stored(path)) == 9
+
+
+def test_deferred_statements_are_refused_on_locked_database(
+    engine: GroupCommit, path: Path
+) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    answers = run(engine, defer("a"), defer("b"))
+    other.close()
+    assert [type(answer) for answer in answers] == [OverloadedError] * 2
+    assert stored(path) == []
+
+
+def test_failed_first_function_leaves_lazy_write_to_be_synced(
+    engine: GroupCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Store.write`: a power failure undoes no write that precedes a durable one."""
+    syncs: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", syncs.append)
+    run_group(engine, [WorkItem(add("lazy"), 0, durable=False)])
+    failed, done = run(engine, add_then_refuse, lambda tx: "nothing")
+    assert (type(failed), done, len(syncs)) == (NoteRefused, "nothing", 1)
+
+
+class Program(NamedTuple):
+    """Steps of a transaction, for the comparison of a group with its members one by one."""
+
+    steps: Sequence[tuple[str, int] | Program]
+    refuses: bool
+
+    def __call__(self, tx: Tx) -> list[str]:
+        for step in self.steps:
+            if isinstance(step, Program):
+                with suppress(NoteRefused, UniqueViolation), tx.savepoint():
+                    step(tx)
+            else:
+                self.run(tx, *step)
+        if self.refuses:
+            raise NoteRefused
+        return []
+
+    def run(self, tx: Tx, kind: str, number: int) -> None:
+        note = {"owner": "ada", "text": str(number)}
+        if kind == "run":
+            tx.run(ADD, **note)
+        elif kind == "defer":
+            tx.defer(ADD, never, **note)
+        elif kind == "defer two":
+            tx.defer(ADD, never, [(ADD, {"owner": "bob", "text": str(number)})], **note)
+        else:
+            tx.defer(RENAME, partial(tx.run, ADD, **note), old=str(number), new=f"{number}!")
+
+
+RENAME: Final = Statement(
+    update(NOTES)
+    .where(NOTES.c.owner == "ada", NOTES.c.text == bindparam("old"))
+    .values(text=bindparam("new"))
+)
+STEPS: Final = st.tuples(
+    st.sampled_from(["run", "defer", "defer", "defer two", "rename"]), st.integers(0, 6)
+)
+PROGRAMS: Final = st.recursive(
+    st.builds(Program, st.lists(STEPS, max_size=3), st.just(False)),
+    lambda parts: st.builds(Program, st.lists(STEPS | parts, max_size=4), st.booleans()),
+    max_leaves=4,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(PROGRAMS, min_size=1, max_size=6))
+def test_group_commits_what_its_functions_commit_one_by_one(
+    engine: GroupCommit, path: Path, programs: Sequence[Fn]
+) -> None:
+    """With errors, savepoints and deferred statements in any order. Only the rows' order differs:
+    the second statement of a deferred pair may come after the first ones of other pairs."""
+    results = []
+    for groups in ([[each] for each in programs], [programs]):
+        run(engine, lambda tx: tx.run(delete(NOTES)))
+        answers = [answer for group in groups for answer in run(engine, *group)]
+        shown = [type(each) if isinstance(each, Exception) else each for each in answers]
+        results.append((shown, sorted(stored(path))))
+    assert results[0] == results[1]
 
 
 def test_group_commit_refuses_write_to_full_database(

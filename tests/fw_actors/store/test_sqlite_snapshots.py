@@ -38,7 +38,7 @@ def read(reader: SnapshotReads, *steps: Callable[[], WorkItem]) -> list[Any]:
     """Serve one group; each step makes the next call when the reader pulls it."""
     waiting = list(steps)
 
-    def pull() -> WorkItem:
+    def pull(*, to_refuse: bool = False) -> WorkItem:
         return waiting.pop(0)()
 
     items = reader.run(pull(), pull, lambda: not waiting)
