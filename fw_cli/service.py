@@ -64,8 +64,13 @@ def serve(context: CommandContext) -> None:
     if processes == 1:
         open_service: run.OpenService = partial(open_site_service, context, log, front=True)
     else:
+        from fw_cli.serving_process import load_modules, serve_assigned
+        from supervisors.service.fork_server import ForkServer
         from supervisors.service.processes import open_processes
 
+        load_modules(context.config)
+        fork_server = ForkServer()
+        fork_server.fork(serve_assigned)
         open_service = partial(
             open_processes,
             context.config,
@@ -74,6 +79,7 @@ def serve(context: CommandContext) -> None:
             run_folder=run_folder_of(context),
             patience=systemd.watchdog_seconds or inf,
             pid_file=pid_file,
+            fork_server=fork_server,
         )
     run_logged(
         partial(

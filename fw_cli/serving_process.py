@@ -1,6 +1,7 @@
-"""The program of one of several processes of a service; `fw serve` starts it.
+"""A process of a service with several; the supervisor's fork server forks it.
 
-It is not a command: its configuration comes from the supervisor, on the standard input.
+As a program, this is a fork server that replaces one that has died. It is not a command: its
+configuration comes from the supervisor.
 """
 
 from __future__ import annotations
@@ -8,26 +9,51 @@ from __future__ import annotations
 import socket
 import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from fw_actors.config import Config
 from fw_cli.context import CommandContext
 from fw_cli.errors import command_error
 from fw_cli.service import open_site_service, run_logged
-from supervisors.service.control_channel import Assignment, read_assignment
+from supervisors.service.control_channel import Assignment
+from supervisors.service.fork_server import serve_assignments
 
 
-def main() -> NoReturn:
+def main() -> None:
+    """Fork processes until the supervisor ends; the exit code is 1 after an error."""
+    serve_assignments(_load, serve_assigned)
+
+
+def load_modules(config: Config) -> None:
+    """Import the modules of a process, before it is forked."""
+    import_module("supervisors.service.tree")
+    if config.sqlite_file is None:
+        import_module("fw_actors.store.postgres")
+
+
+def serve_assigned(assignment: Assignment) -> NoReturn:
     """Serve until the supervisor requests the end; the exit code is 1 after an error."""
-    assignment = read_assignment(sys.stdin.buffer)
     context = CommandContext({"RUNTIME_DIRECTORY": assignment.run_folder}, Path.cwd())
     try:
         _serve(context, assignment)
     except (Exception, BaseExceptionGroup) as error:
-        ended = command_error(error, debugging=context.debugging, scrubber=context.scrubber)
-        getattr(ended, "show", str)()
-        sys.exit(1)
+        _exit_with(error, context)
     sys.exit(0)
+
+
+def _load(assignment: Assignment) -> None:
+    try:
+        load_modules(assignment.config())
+    except Exception as error:
+        _exit_with(error, CommandContext({}, Path.cwd()))
+
+
+def _exit_with(error: BaseException, context: CommandContext) -> NoReturn:
+    ended = command_error(error, debugging=context.debugging, scrubber=context.scrubber)
+    getattr(ended, "show", str)()
+    sys.exit(1)
 
 
 def _serve(context: CommandContext, assignment: Assignment) -> None:

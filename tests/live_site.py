@@ -20,7 +20,9 @@ from typing import Any, Final, Self, TypeVar
 
 import httpx
 
+from supervisors.service import site_files
 from supervisors.service.console_socket import forget
+from supervisors.service.site_files import SitePaths
 from tests.commands import logging_as_it_was, run_command
 from tests.fork_server import ForkedProcess, fork_fw
 from tests.site_kit import database_of
@@ -116,7 +118,12 @@ class LiveSite:
         return code
 
     def processes(self) -> set[int]:
-        """Return the processes that `fw serve` has started: those of a service of several."""
+        """Return the processes of a service of several, ready or not."""
+        record = site_files.read(SitePaths(self.folder).pid)
+        return {each.pid for each in record.serving if each.pid} if record else set()
+
+    def children(self) -> set[int]:
+        """Return the processes that `fw serve` has started: with `processes` the fork server."""
         assert self.process is not None
         files = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         return {int(child) for file in files for child in file.read_text().split()}

@@ -127,7 +127,7 @@ def through(url: str, events: int, emitter: Emitter, *, processes: int = 1) -> f
 
 def memory_after(url: str, events: int, processes: int) -> list[float]:
     """Deliver events that are emitted over HTTP; return the memory in MB of each process of the
-    idle service, the supervisor first, if there is one.
+    idle service, the supervisor and its fork server first, if there are any.
 
     Of a page that several processes share each has its part.
 
@@ -141,10 +141,15 @@ def memory_after(url: str, events: int, processes: int) -> list[float]:
         record = site_files.read(SitePaths(served.folder).pid)
         if record is None:
             raise NotThrough("The service has ended.")
-        pids = [record.pid, *(each.pid for each in record.serving if each.pid is not None)]
-        if processes > 1 and len(pids) != processes + 1:
-            raise NotThrough(f"Of {processes} processes {len(pids) - 1} run.")
-        return [proportional_megabytes(pid) for pid in pids]
+        running = [each.pid for each in record.serving if each.pid is not None]
+        if processes > 1 and len(running) != processes:
+            raise NotThrough(f"Of {processes} processes {len(running)} run.")
+        others = set(_children(record.pid)) - set(running)  # the fork server
+        return [proportional_megabytes(pid) for pid in (record.pid, *others, *running)]
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def proportional_megabytes(pid: int) -> float:

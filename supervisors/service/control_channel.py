@@ -1,6 +1,6 @@
 """The connection of a process of the service to its supervisor, and through it to the others.
 
-A process gets its `Assignment` on its standard input. Then it has a `ControlChannel`, on which both
+A process gets its `Assignment` from the fork server. Then it has a `ControlChannel`, on which both
 sides send requests, and `Siblings`, the other processes as it reaches them.
 
 A frame of the channel is its length in four bytes, then msgpack. Either side may send requests;
@@ -11,14 +11,12 @@ frames for it are dropped, and dropped requests time out.
 from __future__ import annotations
 
 import math
-import os
 import pickle  # nosec B403
 import socket
 import struct
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import trio
@@ -223,10 +221,10 @@ class VersionChanged(ServiceError):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """The place of a process, its configuration, and its inherited descriptors.
+    """The place of a process, its configuration, and its descriptors.
 
-    It is sent through a pipe and not in the environment: secrets must not be in the environment of
-    a child (C-84). The configuration is the supervisor's, so that a replaced process serves with
+    It is sent through a socket and not in the environment: secrets must not be in the environment
+    of a child (C-84). The configuration is the supervisor's, so that a replaced process serves with
     the configuration with which the service was started, even if the files have changed.
 
     `version` is the supervisor's. `pickled_config` is a `Config`. `listening` is the socket on
@@ -255,7 +253,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The descriptors to be inherited."""
+        """The descriptors, which are sent with it."""
         return (self.listening, self.control, self.subscriptions, self.lock)
 
     def config(self) -> Config:
@@ -265,21 +263,19 @@ class Assignment(msgspec.Struct, frozen=True):
         """
         if self.version != __version__:
             raise VersionChanged(self.version)
-        # From this process's own parent, through a private pipe.
+        # From this process's own supervisor, through a private socket.
         whole: Config = pickle.loads(self.pickled_config)  # nosec B301
         return whole.for_process(self.place)
 
     def encoded(self) -> bytes:
-        """Return the content of the process's standard input."""
+        """Return the assignment as it is sent to the process."""
         return msgspec.msgpack.encode(self)
 
-
-def read_assignment(stream: BinaryIO) -> Assignment:
-    """Read the assignment, and replace the standard input by the null device."""
-    found = msgspec.msgpack.decode(stream.read(), type=Assignment)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, sys.__stdin__.fileno() if sys.__stdin__ else 0)
-    os.close(null)
-    for descriptor in found.descriptors:
-        os.set_inheritable(descriptor, False)  # programs that apps start must not inherit it
-    return found
+    @classmethod
+    def decoded(cls, content: bytes, descriptors: Sequence[int]) -> Assignment:
+        """Return an assignment that this process has received with its `descriptors`."""
+        sent = msgspec.msgpack.decode(content, type=cls)
+        listening, control, subscriptions, lock = descriptors
+        return msgspec.structs.replace(
+            sent, listening=listening, control=control, subscriptions=subscriptions, lock=lock
+        )

@@ -12,7 +12,6 @@ import os
 import pickle  # nosec B403
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -28,6 +27,7 @@ from fw_actors.runtime import Log, SystemClock, SystemEntropy, open_runtime
 from fw_actors.version import __version__
 from supervisors.children import task_child
 from supervisors.service.control_channel import ANSWERS, Assignment, ChannelFailed, ControlChannel
+from supervisors.service.fork_server import ForkServer, RunningProcess
 from supervisors.service.process import (
     DRAIN_SECONDS,
     SETTLE_SECONDS,
@@ -45,8 +45,6 @@ from supervisors.service.site_files import (
 from supervisors.tree import open_supervisor
 from web.listening import Bound, bind
 
-COMMAND: Final = (sys.executable, "-P", "-m", "fw_cli.serving_process")
-"""The command of a process; -P, so that modules in the site's folder hide no others."""
 KILL_SECONDS: Final = 2.0
 """The time that a process may take to end at once."""
 START_SECONDS: Final = 60.0
@@ -83,7 +81,8 @@ class Processes:
         run_folder: str,
         log: Log,
         patience: float,
-        pid_file: OwnPidFile | None = None,
+        pid_file: OwnPidFile | None,
+        fork_server: ForkServer,
     ) -> None:
         """`patience`: seconds without an answer after which a process is ended. `pid_file`: the
         file in which their states are recorded."""
@@ -93,6 +92,7 @@ class Processes:
         self._run_folder = run_folder
         self._pid_file = pid_file
         self._config = pickle.dumps(config)
+        self.fork_server = fork_server
         self.all = [ServingProcess(n + 1, self) for n in range(config.processes)]
 
     async def failed(self) -> None:
@@ -178,6 +178,7 @@ class Processes:
         """Request an orderly end of all processes; new connections are refused once they have
         ended."""
         self._bound.socket.close()
+        self.fork_server.close()
         for process in self.all:
             process.stop()
         self.record()
@@ -185,6 +186,7 @@ class Processes:
     def end_at_once(self) -> None:
         """Request an end of all processes without draining; kill the remaining ones."""
         self._bound.socket.close()
+        self.fork_server.close()
         for process in self.all:
             process.end_at_once()
 
@@ -202,7 +204,7 @@ class ServingProcess:
         """Whether it has failed to end gracefully on request."""
         self._service = service
         self._channel: ControlChannel | None = None
-        self._process: trio.Process | None = None
+        self._process: RunningProcess | None = None
         self._born: int | None = None
         self._silent = False
         self.answered = -inf
@@ -271,7 +273,7 @@ class ServingProcess:
         with others:
             try:
                 assignment = self._service.assignment(self.number, others.fileno())
-                process = self._process = await _started(assignment)
+                process = self._process = await self._service.fork_server.start(assignment)
                 self._born = birth(process.pid)
                 self._service.record()
                 began = trio.current_time()
@@ -287,7 +289,6 @@ class ServingProcess:
                 nursery.start_soon(channel.run)
                 nursery.start_soon(_kill_after, self._at_once, process)
                 nursery.start_soon(_kill_after, self._hangs, process)
-                await _give(process, assignment)
                 if not assignment.alone:
                     task_status.started()
                 else:  # the others start when the store exists and is migrated
@@ -338,33 +339,14 @@ class ServingProcess:
         task_status.started()
 
 
-async def _kill_after(event: trio.Event, process: trio.Process) -> None:
+async def _kill_after(event: trio.Event, process: RunningProcess) -> None:
     """Kill a process that survives the event that should have ended it."""
     await event.wait()
     await trio.sleep(KILL_SECONDS)
     process.kill()
 
 
-async def _started(assignment: Assignment) -> trio.Process:
-    return await trio.lowlevel.open_process(
-        COMMAND,
-        stdin=subprocess.PIPE,
-        pass_fds=assignment.descriptors,
-        process_group=0,  # Ctrl-C in a terminal reaches only the supervisor, which stops them
-    )
-
-
-async def _give(process: trio.Process, assignment: Assignment) -> None:
-    assert process.stdin is not None
-    try:
-        await process.stdin.send_all(assignment.encoded())
-    except trio.BrokenResourceError:
-        pass  # it has already ended; its exit code gives the reason
-    finally:
-        await process.stdin.aclose()
-
-
-async def _kill(process: trio.Process) -> None:
+async def _kill(process: RunningProcess) -> None:
     if process.returncode is None:
         process.kill()
         with trio.CancelScope(shield=True):
@@ -395,13 +377,14 @@ async def open_processes(
     run_folder: str = "",
     patience: float = inf,
     pid_file: OwnPidFile | None = None,
+    fork_server: ForkServer | None = None,
 ) -> AsyncIterator[Processes]:
     """Run the processes of a service; yields once all of them accept requests.
 
-    `lock` is held, and inherited by the processes; `run_folder` is as in `Assignment`. A process
+    `lock` is held, and given to the processes; `run_folder` is as in `Assignment`. A process
     that does not answer `Processes.answers` for `patience` seconds is replaced. The states of the
-    processes are recorded in `pid_file`. Leaving is the graceful stop, of all at the same time;
-    cancelling stops at once.
+    processes are recorded in `pid_file`. `fork_server` may have been forked already. Leaving is the
+    graceful stop, of all at the same time; cancelling stops at once.
 
     Raises: ConfigurationError; SupervisorFailed if a process cannot be kept running;
     StoppedAtOnce if one did not end in order.
@@ -412,7 +395,15 @@ async def open_processes(
     try:
         with closing(bound.socket):
             processes = Processes(
-                config, bound, lock.descriptor, memory, run_folder, log, patience, pid_file
+                config,
+                bound,
+                lock.descriptor,
+                memory,
+                run_folder,
+                log,
+                patience,
+                pid_file,
+                fork_server or ForkServer(),
             )
             async with _supervised(config, processes.all, log):
                 try:

@@ -164,7 +164,7 @@ class KillRounds(Rounds):
 
 
 class ProcessRounds(Rounds):
-    """One service of several processes: one of them is killed, or the supervisor, or all.
+    """One service of several processes: one of them is killed, or the fork server, or all.
 
     Processes whose supervisor was killed drain; the next round begins when they have ended.
     """
@@ -174,7 +174,7 @@ class ProcessRounds(Rounds):
     def strike(self, up: Sequence[LiveSite]) -> None:
         """Each disaster has its turn."""
         (site,) = up
-        processes = sorted(site.processes())
+        processes = sorted(site.children())
         assert site.process is not None
         victims = [[self.dice.choice(processes)], [*processes, site.process.pid], []]
         for pid in victims[self.rounds % len(victims)]:

@@ -2,7 +2,7 @@
 
 While the file exists that its argument names, it is not ready unless it starts alone.
 
-It ends when the channel does, or is asked to. Reads the assignment as the real one does.
+It ends when the channel does, or is asked to. As a program it is a fork server, as the real one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ from pathlib import Path
 
 import msgspec
 
+from supervisors.service.control_channel import Assignment
+from supervisors.service.fork_server import serve_assignments
 
-def main() -> None:
-    assignment = msgspec.msgpack.decode(sys.stdin.buffer.read())
-    control = socket.socket(fileno=assignment["control"])
-    if len(sys.argv) < 2 or assignment["alone"] or not Path(sys.argv[1]).exists():
+
+def load(assignment: Assignment) -> None:
+    """Load nothing."""
+
+
+def serve(assignment: Assignment) -> None:
+    control = socket.socket(fileno=assignment.control)
+    if len(sys.argv) < 2 or assignment.alone or not Path(sys.argv[1]).exists():
         send(control, ["ask", 0, "ready", None])
     while len(head := control.recv(4, socket.MSG_WAITALL)) == 4:
         (length,) = struct.unpack("!I", head)
@@ -35,4 +41,4 @@ def send(control: socket.socket, frame: list[object]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_assignments(load, serve)

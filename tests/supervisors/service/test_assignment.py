@@ -11,6 +11,7 @@ import pytest
 from fw_actors.config import Config, ProcessPlace
 from fw_actors.version import __version__
 from supervisors.service.control_channel import Assignment, VersionChanged
+from supervisors.service.fork_server import ForkServer
 from supervisors.service.processes import Processes
 from supervisors.service.run import OwnPidFile
 from tests.mail_kit import RecordingLog
@@ -27,8 +28,9 @@ def config(tmp_path: Path) -> Config:
 def assignment(config: Config) -> Assignment:
     bound = bind("127.0.0.1", 0)
     with bound.socket:
-        made = Processes(config, bound, 0, 0, "", RecordingLog(), inf).assignment(2, 0)
-    return msgspec.msgpack.decode(made.encoded(), type=Assignment)
+        service = Processes(config, bound, 0, 0, "", RecordingLog(), inf, None, ForkServer())
+        made = service.assignment(2, 0)
+    return Assignment.decoded(made.encoded(), made.descriptors)
 
 
 def test_assignment_has_the_configuration_of_the_supervisor(assignment: Assignment) -> None:
@@ -49,7 +51,7 @@ def test_unwritable_pid_file_is_logged_and_ends_nothing(config: Config, tmp_path
     log, bound = RecordingLog(), bind("127.0.0.1", 0)
     pid_file = OwnPidFile(tmp_path / "gone" / "serve.json", "1.0", 2)
     with bound.socket:
-        Processes(config, bound, 0, 0, "", log, inf, pid_file).record()
+        Processes(config, bound, 0, 0, "", log, inf, pid_file, ForkServer()).record()
     assert len(log.of("service.states_not_recorded")) == 1
 
 

@@ -242,6 +242,17 @@ def test_killed_process_is_replaced_while_others_serve(
     }
 
 
+def test_process_is_replaced_after_the_fork_server_was_killed(site: LiveSite) -> None:
+    """O-355"""
+    before = pids(site)
+    [fork_server] = site.children() - set(before.values())
+    os.kill(fork_server, signal.SIGKILL)
+    os.kill(before[2], signal.SIGKILL)
+    eventually(lambda: pids(site)[2] != before[2])
+    [another] = site.children() - set(pids(site).values())
+    assert another != fork_server
+
+
 def test_replaced_process_keeps_the_configuration_of_the_others(
     site: LiveSite, cookie: dict[str, str]
 ) -> None:

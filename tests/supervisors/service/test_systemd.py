@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from supervisors.service import processes
+from supervisors.service import fork_server, processes
+from supervisors.service.control_channel import Assignment
+from supervisors.service.fork_server import ForkServer, RunningProcess
 from supervisors.service.process import DRAIN_SECONDS
 from supervisors.service.processes import ServingProcess, open_processes
 from supervisors.service.run import Announcer, serve, work
@@ -176,7 +177,7 @@ def test_hanging_process_is_replaced_while_the_service_works(
 ) -> None:
     """A frozen one handles no signal, and is killed (O-322)."""
     fake = Path(__file__).with_name("fake_process.py")
-    monkeypatch.setattr(processes, "COMMAND", (sys.executable, "-P", str(fake)))
+    monkeypatch.setattr(fork_server, "COMMAND", (sys.executable, "-P", str(fake)))
     monkeypatch.setattr(processes, "KILL_SECONDS", 0.1)
     trio.run(freeze_processes, tmp_path)  # in real time, in which processes are
 
@@ -211,7 +212,7 @@ def test_process_that_does_not_start_is_replaced_while_others_serve(
     """Only the first one may take its time, because it may migrate the store (O-322)."""
     fake = Path(__file__).with_name("fake_process.py")
     command = (sys.executable, "-P", str(fake), str(tmp_path / "stuck"))
-    monkeypatch.setattr(processes, "COMMAND", command)
+    monkeypatch.setattr(fork_server, "COMMAND", command)
     monkeypatch.setattr(processes, "KILL_SECONDS", 0.1)
     monkeypatch.setattr(processes, "START_SECONDS", 1.0)
     trio.run(hang_second_start, tmp_path)
@@ -246,7 +247,7 @@ def test_process_that_is_being_replaced_gets_the_stop(
 ) -> None:
     """It has no channel yet, and would run until it is killed (O-45)."""
     fake = Path(__file__).with_name("fake_process.py")
-    monkeypatch.setattr(processes, "COMMAND", (sys.executable, "-P", str(fake)))
+    monkeypatch.setattr(fork_server, "COMMAND", (sys.executable, "-P", str(fake)))
     trio.run(stop_during_replacement, tmp_path, monkeypatch)
 
 
@@ -254,11 +255,11 @@ async def stop_during_replacement(folder: Path, monkeypatch: pytest.MonkeyPatch)
     paths = SitePaths(folder)
     paths.prepare()
     config = make_config(folder, processes=2)
-    spawned, real = trio.Event(), trio.lowlevel.open_process
+    started, real = trio.Event(), ForkServer.start
 
-    async def slow(*command: Any, **options: Any) -> trio.Process:
-        process = await real(*command, **options)
-        spawned.set()
+    async def slow(server: ForkServer, assignment: Assignment) -> RunningProcess:
+        process = await real(server, assignment)
+        started.set()
         await trio.sleep(0.3)
         return process
 
@@ -267,9 +268,9 @@ async def stop_during_replacement(folder: Path, monkeypatch: pytest.MonkeyPatch)
         async with open_processes(config, lock, RecordingLog()) as service:
             victim = service.all[1].pid
             assert victim is not None
-            monkeypatch.setattr(trio.lowlevel, "open_process", slow)
+            monkeypatch.setattr(ForkServer, "start", slow)
             os.kill(victim, signal.SIGKILL)
-            await spawned.wait()
+            await started.wait()
             began = trio.current_time()
         assert trio.current_time() - began < DRAIN_SECONDS
 
