@@ -94,10 +94,10 @@ async def test_control_channel_ends_with_its_process() -> None:
 
 @in_real_time
 async def test_fork_server_that_died_is_replaced() -> None:
-    server = ForkServer()
+    server, before = ForkServer(), children()
     with assigned() as (assignment, _), assigned() as (another, _), trio.fail_after(30):
         process = await server.start(assignment)
-        [pid] = children() - {process.pid}
+        [pid] = children() - before - {process.pid}
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(ForkServerEnded) as ended:
             await server.start(another)
