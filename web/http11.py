@@ -183,7 +183,6 @@ class Http11Connection:
             if not await self._serve_request(request):
                 await self._close()
                 return
-            self._client.wait_for(WaitState.REQUEST)
             if self._received:  # requests that were sent at once do not hold up other clients
                 await trio.lowlevel.checkpoint()
 
@@ -347,15 +346,18 @@ class Http11Connection:
         is_sent = False
         try:
             with trio.CancelScope() as scope:
-                self._client.begin_request(scope)
-                await self._respond(request)
+                await self._respond(request, scope)
                 is_sent = True
         except h11.LocalProtocolError:
             # The bytes of the body were not HTTP, so h11 sends nothing further.
             structlog.get_logger("web").debug("web.client_broke_protocol")
-        return is_sent and self._may_continue()
+        if not is_sent:
+            return False
+        self._client.wait_for(WaitState.REQUEST)
+        return self._may_continue()
 
-    async def _respond(self, request: FrontRequest) -> None:
+    async def _respond(self, request: FrontRequest, scope: trio.CancelScope) -> None:
+        self._client.begin_request(scope)
         front, body = self._front, request.body
         with front.slot(request) as has_slot:
             response = (

@@ -1,4 +1,8 @@
-"""SQLite's engines: one writer with group commit, readers with shared snapshots."""
+"""SQLite's engines: transactions, one writer with group commit, readers with shared snapshots.
+
+The module has more than 500 lines because a transaction and its group decide together when it
+begins, what is deferred, and what is undone.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,246 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import outcome
+from sqlalchemy.sql import ClauseElement
 
+from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.store.executor import EngineCounts, Pull, WorkItem
 from fw_actors.store.sqlite_connection import (
     REFUSALS,
-    RawGuard,
     SqliteConnection,
-    SqliteTx,
     is_busy,
     overloaded,
+    translate,
 )
-from fw_actors.store.statement import Values
+from fw_actors.store.statement import SQLITE, Statement, StatementError, Values
+from fw_actors.store.transaction import (
+    CursorTx,
+    TableLayout,
+    changed_rows,
+    part_name,
+    refuse_ended,
+)
+
+_COLUMNS: Final = "SELECT name, lower(type) FROM pragma_table_info(?)"
+_INDEXES: Final = "SELECT name FROM pragma_index_list(?)"
+# Makes an app's statement different from fw's own, whose prepared form has passed the guard.
+_RAW_PREFIX: Final = "/* fw.db.sql */ "
+
+
+class RawGuard:
+    """SQLite's authorizer: while `active`, refuses statements with effects beyond the transaction.
+
+    It stays installed, because installing an authorizer makes SQLite prepare every statement again.
+    """
+
+    _REFUSED: Final = frozenset(
+        {
+            sqlite3.SQLITE_TRANSACTION,
+            sqlite3.SQLITE_SAVEPOINT,
+            sqlite3.SQLITE_ATTACH,
+            sqlite3.SQLITE_DETACH,
+            sqlite3.SQLITE_PRAGMA,
+        }
+    )
+
+    def __init__(self) -> None:
+        self.active = False
+
+    def __call__(self, action: int, *_details: str | None) -> int:
+        if self.active and action in self._REFUSED:
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+
+class SqliteTx(CursorTx):
+    """A transaction on SQLite; a member of a group of them if it writes.
+
+    A member's first statement begins the group's transaction. Until then its deferred statements
+    wait, and its savepoints are only positions among them: a member that runs nothing else needs
+    the database's lock only for these, together with the other members.
+    """
+
+    dialect = SQLITE
+    inserts_in_queries = False
+    locks_rows = False
+    refusals = REFUSALS
+
+    def __init__(
+        self,
+        connection: SqliteConnection,
+        guard: RawGuard,
+        now: int,
+        group: GroupCommit | None = None,
+    ) -> None:
+        """`guard` is the connection's authorizer; `group` runs it, unless it only reads."""
+        # All fields are set here, without a call of the base class, because each request opens
+        # several transactions.
+        self.now, self.writable, self.callbacks = now, connection.writable, []
+        self._limit, self._depth = connection.limit, 0
+        self.connection, self._guard, self._group = connection, guard, group
+        self.failure: BaseException | None = None
+        """The error by which SQLite ended the transaction, or that of a deferred statement."""
+        self.deferred: list[_DeferredStatements] = []
+        self.has_begun = group is None
+        self._positions: list[int] = []
+        if group is None:
+            self.resume()
+        else:
+            self._execute, self._execute_many = self._begin_and_execute, self._begin_and_run_many
+
+    def resume(self) -> None:
+        """Run statements directly: the transaction has begun."""
+        cursor = self.connection.cursor
+        self._execute, self._execute_many = cursor.execute, cursor.executemany
+
+    def defer(
+        self,
+        statement: Statement | ClauseElement,
+        missed: Callable[[], object],
+        then: Sequence[tuple[Statement, Mapping[str, Any]]] = (),
+        /,
+        **params: Any,
+    ) -> None:
+        if self.has_begun or self._group is None or not self._group.has_room:
+            super().defer(statement, missed, then, **params)
+            return
+        bound = [self._bound(statement, params)]
+        bound += [self._bound(further, dict(values)) for further, values in then]
+        texts, values = zip(*bound, strict=True)
+        self.deferred.append(_DeferredStatements(texts, values, missed))
+        self._group.waits(values)
+
+    def end(self) -> None:
+        self._execute = self._execute_many = refuse_ended
+        self.has_begun = True  # so that nothing is deferred any more
+
+    def run_deferred(self) -> None:
+        """Run the deferred statements, and set the savepoints that are open among them.
+
+        Raises: the error of one of them, by which the whole transaction fails.
+        """
+        deferred, self.deferred = self.deferred, []
+        positions, self._positions = self._positions, []
+        begun = 0
+        try:
+            for number, each in enumerate(deferred):
+                while begun < len(positions) and positions[begun] <= number:
+                    super()._begin_part(part_name(begun))
+                    begun += 1
+                self._run_deferred(each)
+            for depth in range(begun, len(positions)):
+                super()._begin_part(part_name(depth))
+        except BaseException as error:
+            self.failure = self.failure or error
+            raise
+
+    def _run_deferred(self, deferred: _DeferredStatements) -> None:
+        for number, (text, values) in enumerate(zip(*deferred[:2], strict=True)):
+            try:
+                changed = changed_rows(self._execute(text, values))
+            except REFUSALS as error:
+                self._refuse(error)
+            if number == 0 and not changed:
+                deferred.missed()
+                return
+
+    def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
+        return [
+            TableLayout(
+                dict(self._fetched(_COLUMNS, (table,))),
+                frozenset(name for (name,) in self._fetched(_INDEXES, (table,))),
+            )
+            for table in tables
+        ]
+
+    def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        guard = self._guard
+        try:
+            if not self.has_begun:  # the guard refuses BEGIN
+                self._begin()
+            guard.active = True
+            cursor = self._execute(_RAW_PREFIX + text, params or {})
+            rows = cursor.fetchall()
+        except REFUSALS as error:
+            refusal = self._refused(error)
+            if isinstance(refusal, StatementError):
+                reason = str(error).rstrip(".")
+                raise ValidationError(f"The database refused the SQL: {reason}.") from error
+            raise refusal from error
+        finally:
+            guard.active = False
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def _begin(self) -> None:
+        assert self._group is not None
+        self.has_begun = True
+        self.resume()
+        self._group.enter()
+        self.run_deferred()
+
+    def _begin_and_execute(self, text: str, values: Any = ()) -> Any:
+        self._begin()
+        return self._execute(text, values)
+
+    def _begin_and_run_many(self, text: str, values: Any) -> Any:
+        self._begin()
+        return self._execute_many(text, values)
+
+    def _refuse(self, error: BaseException) -> NoReturn:
+        raise self._refused(error) from error
+
+    def _refused(self, error: BaseException) -> Exception:
+        if not self.connection.raw.in_transaction:
+            # SQLite has ended the transaction; a further statement would commit by itself.
+            self.failure = error
+            self._execute = self._execute_many = _lost
+        if self.connection.limit.fired:
+            return self.connection.limit.refusal()
+        return translate(error, writable=self.writable)
+
+    def interrupt(self) -> None:
+        self.connection.raw.interrupt()
+
+    def _begin_part(self, name: str) -> None:
+        if self.has_begun:
+            super()._begin_part(name)
+        else:
+            self._positions.append(len(self.deferred))
+
+    def _end_part(self, name: str) -> None:
+        if self.has_begun:
+            super()._end_part(name)
+        else:
+            self._positions.pop()
+
+    def _undo_part(self, name: str) -> None:
+        if not self.has_begun:
+            del self.deferred[self._positions.pop() :]
+        elif self.connection.raw.in_transaction:
+            self._fetched(f"ROLLBACK TO {name}")
+            self.connection.rolled_back = True  # at worst the log is synced twice
+            self._fetched(f"RELEASE {name}")
+
+
+class _DeferredStatements(NamedTuple):
+    """Statements that are run later, see `Tx.defer`: the SQL and the values of each."""
+
+    texts: tuple[str, ...]
+    values: tuple[Values, ...]
+    missed: Callable[[], object]
+
+
+def _lost(*_statement: object) -> NoReturn:
+    raise OverloadedError("The database has rolled back this transaction; nothing was changed.")
+
 
 MAX_MEMBERS: Final = 512
 MAX_SECONDS: Final = 0.025

@@ -281,7 +281,7 @@ class CursorTx(Tx):
 
     def end(self) -> None:
         """Refuse every further statement: the function has returned."""
-        self._execute = self._execute_many = _ended
+        self._execute = self._execute_many = refuse_ended
 
     def _bound(
         self, statement: Statement | ClauseElement, params: dict[str, Any]
@@ -352,5 +352,6 @@ def changed_rows(cursor: Any) -> int:
     return max(changed, 0)
 
 
-def _ended(*_statement: object) -> NoReturn:
+def refuse_ended(*_statement: object) -> NoReturn:
+    """Stand for a cursor's methods when the function has returned. Raises: StatementError."""
     raise StatementError(_ENDED)

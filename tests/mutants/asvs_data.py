@@ -26,7 +26,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "SQL of an app reaches beyond its transaction",
-        "fw_actors/store/sqlite_connection.py",
+        "fw_actors/store/sqlite_engine.py",
         "        if self.active and action in self._REFUSED:\n",
         "        if self.active is None:\n",
         "tests/fw_actors/store/test_transaction.py::"

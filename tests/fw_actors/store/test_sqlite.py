@@ -18,7 +18,7 @@ from sqlalchemy import text as sql
 
 from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.store import Store, Tx
-from fw_actors.store.sqlite_connection import SqliteTx
+from fw_actors.store.sqlite_engine import SqliteTx
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
 from tests.fw_actors.store.notes import (

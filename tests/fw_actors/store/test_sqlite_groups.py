@@ -20,8 +20,8 @@ from sqlalchemy import text as sql
 from fw_actors.errors import OverloadedError
 from fw_actors.store import Statement, Tx, UniqueViolation, sqlite_engine
 from fw_actors.store.executor import WorkItem
-from fw_actors.store.sqlite_connection import SqliteConnection, SqliteTx
-from fw_actors.store.sqlite_engine import TURN_SECONDS, GroupCommit
+from fw_actors.store.sqlite_connection import SqliteConnection
+from fw_actors.store.sqlite_engine import TURN_SECONDS, GroupCommit, SqliteTx
 from tests.fw_actors.store.notes import (
     ADD,
     NOTES,

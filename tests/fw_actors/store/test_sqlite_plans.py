@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from fw_actors.store import Statement, Store, Tx, jobs, ordered_jobs
 from fw_actors.store.jobs import CLAIM, HEADS, NEXT_DUE
-from fw_actors.store.sqlite_connection import SqliteTx
+from fw_actors.store.sqlite_engine import SqliteTx
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
 
