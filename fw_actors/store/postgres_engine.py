@@ -206,7 +206,7 @@ class PostgresTx(CursorTx):
         self,
         statement: Statement | ClauseElement,
         missed: Callable[[], object],
-        then: Sequence[tuple[Statement, Mapping[str, Any]]] = (),
+        then: Sequence[tuple[Statement, dict[str, Any]]] = (),
         /,
         **params: Any,
     ) -> None:

@@ -113,18 +113,22 @@ class SqliteTx(CursorTx):
         self,
         statement: Statement | ClauseElement,
         missed: Callable[[], object],
-        then: Sequence[tuple[Statement, Mapping[str, Any]]] = (),
+        then: Sequence[tuple[Statement, dict[str, Any]]] = (),
         /,
         **params: Any,
     ) -> None:
-        if self.has_begun or self._group is None or not self._group.has_room:
+        group = self._group
+        if self.has_begun or group is None or group.deferred >= MAX_DEFERRED:
             super().defer(statement, missed, then, **params)
             return
-        bound = [self._bound(statement, params)]
-        bound += [self._bound(further, dict(values)) for further, values in then]
-        texts, values = zip(*bound, strict=True)
-        self.deferred.append(_DeferredStatements(texts, values, missed))
-        self._group.waits(values)
+        group.deferred += 1
+        text, values = self._bound(statement, params)
+        deferred = _DeferredStatements([text], [values], missed)
+        for further, its_params in then:
+            text, values = self._bound(further, its_params)
+            deferred.texts.append(text)
+            deferred.values.append(values)
+        self.deferred.append(deferred)
 
     def end(self) -> None:
         self._execute = self._execute_many = refuse_ended
@@ -242,8 +246,8 @@ class SqliteTx(CursorTx):
 class _DeferredStatements(NamedTuple):
     """Statements that are run later, see `Tx.defer`: the SQL and the values of each."""
 
-    texts: tuple[str, ...]
-    values: tuple[Values, ...]
+    texts: list[str]
+    values: list[Values]
     missed: Callable[[], object]
 
 
@@ -254,8 +258,7 @@ def _lost(*_statement: object) -> NoReturn:
 MAX_MEMBERS: Final = 512
 MAX_SECONDS: Final = 0.025
 MAX_DEFERRED: Final = 512
-MAX_DEFERRED_CHARACTERS: Final = 4 * 1024 * 1024
-"""The deferred statements of a group; further ones are run at once."""
+"""The deferred statements of a group, which are in memory; further ones are run at once."""
 TURN_SECONDS: Final = 0.0003  # between two attempts to begin while another process writes
 
 _log: Final = logging.getLogger(__name__)
@@ -296,7 +299,8 @@ class GroupCommit:
         self._has_changes = False  # of a member that has returned, in the open transaction
         self._lost_by: BaseException | None = None  # the error that ended the transaction
         self._returned: list[_Returned] = []  # whose deferred statements are not run yet
-        self._deferred = self._deferred_characters = 0
+        self.deferred = 0
+        """The number of statements that were deferred in the running group."""
 
     def run(self, first: WorkItem, pull: Pull, empty: Callable[[], bool]) -> list[WorkItem]:
         """Run one group and make it durable. See `Engine.run`."""
@@ -324,17 +328,6 @@ class GroupCommit:
         """Close the connection."""
         self._connection.close()
 
-    @property
-    def has_room(self) -> bool:
-        """Whether a further statement may be deferred."""
-        return self._deferred < MAX_DEFERRED and self._deferred_characters < MAX_DEFERRED_CHARACTERS
-
-    def waits(self, values: Sequence[Values]) -> None:
-        """Count a deferred statement with these values."""
-        self._deferred += 1
-        for each in values:
-            self._deferred_characters += sum(len(value) for value in each if type(value) is str)
-
     def enter(self) -> None:
         """Begin the transaction of the running member, after those that have returned.
 
@@ -351,7 +344,7 @@ class GroupCommit:
         if self._raw.in_transaction:
             self._roll_back()
         self._returned.clear()
-        self._deferred = self._deferred_characters = 0
+        self.deferred = 0
         self._cannot_begin, self._lost_by = False, None
         members: list[WorkItem] = []
         try:
@@ -501,7 +494,7 @@ class GroupCommit:
         self._execute("RELEASE members")
         return done
 
-    def _run_alike(self, texts: Sequence[str], rows: Sequence[tuple[Values, ...]]) -> bool:
+    def _run_alike(self, texts: Sequence[str], rows: Sequence[Sequence[Values]]) -> bool:
         """Run each statement for all rows; return False if the first one changed too few rows."""
         cursor = self._connection.cursor
         for number, text in enumerate(texts):

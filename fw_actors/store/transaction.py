@@ -71,7 +71,7 @@ class Tx(ABC):
         self,
         statement: Statement | ClauseElement,
         missed: Callable[[], object],
-        then: Sequence[tuple[Statement, Mapping[str, Any]]] = (),
+        then: Sequence[tuple[Statement, dict[str, Any]]] = (),
         /,
         **params: Any,
     ) -> None:
@@ -81,7 +81,8 @@ class Tx(ABC):
         If it changes none, `missed` is called in place of `then`, and may run other statements.
         If nothing else is run in the transaction, PostgreSQL runs it as a transaction of its own:
         one round trip in place of three. SQLite then runs it together with those of other
-        transactions, so that the lock on the database is held for the statements only.
+        transactions, so that the lock on the database is held for the statements only. Parameters
+        are in memory until then, so statements with long texts should be run at once.
 
         An error is raised by the next statement, or by the call of `Store.write`.
         """

@@ -51,6 +51,8 @@ _WRITTEN: Final = (
     "webhook", "event", "status", "attempts", "max_attempts", "next_attempt", "key",
     "reference_doctype", "reference_name", "payload",
 )  # fmt: skip
+_LONG_PAYLOAD: Final = 16 * 1024
+"""The characters beyond which SQLite writes a payload at once, instead of keeping many of them."""
 _NOTHING: Final[Set[str]] = frozenset()
 
 
@@ -119,16 +121,34 @@ class DeliveryRecorder:
             for event, its_ids in zip(events, ids, strict=True)
             for subscription, delivery in zip(event.wanted, its_ids, strict=True)
         ]
-        if planned:
-            if len(planned) == 1 and not planned[0].subscription.ordered:
-                (its_ids,) = (each for each in ids if each)
-                unwritten = self._write_alone(fw, planned[0], its_ids)
-            else:
-                unwritten = self._write(fw, planned)
+        if len(planned) == 1:
+            (its_ids,) = (each for each in ids if each)
+            self._write_one(fw, planned[0], its_ids)
+        elif planned:
+            unwritten = self._write(fw, planned)
             if unwritten:
                 ids = [[each for each in its_ids if each not in unwritten] for its_ids in ids]
             tx.after_commit(self._recorded, once=True)
         return ids
+
+    def record_one(self, fw: Fw, event: RecordedEvent, subscription: Subscription) -> list[str]:
+        """Write the delivery of an event to one Webhook; return its id as `record` does.
+
+        Raises: UniqueViolation if the Webhook has received the key.
+        """
+        ids = [self._ids.new(fw.tx.now)]
+        self._write_one(fw, _Planned(ids[0], event, subscription), ids)
+        return ids
+
+    def _write_one(self, fw: Fw, planned: _Planned, ids: list[str]) -> None:
+        """Write a single delivery; empty `ids` if no Webhook is left for it."""
+        if planned.subscription.ordered:
+            unwritten = self._write(fw, [planned])
+        else:
+            unwritten = self._write_alone(fw, planned, ids)
+        if unwritten:
+            ids.clear()
+        fw.tx.after_commit(self._recorded, once=True)
 
     def _write(self, fw: Fw, planned: Sequence[_Planned]) -> Set[str]:
         """Write deliveries and their jobs; return those that no Webhook is left for."""
@@ -187,7 +207,8 @@ class DeliveryRecorder:
                 tx, queue=QUEUE, partition=subscription.webhook, subject=delivery
             )
             insert, then = self._insert_known, [enqueuing]
-        if event.key is None:
+        is_short = len(event.payload) <= _LONG_PAYLOAD
+        if event.key is None and (is_short or tx.inserts_in_queries):
             tx.defer(insert, write_late, then, **values)
             return _NOTHING
         if not tx.run(insert, **values):  # at once: a used key is raised
@@ -480,7 +501,7 @@ class CustomEvents:
         made: list[list[str]] = []
         for subscription in event.wanted:
             try:
-                made += self._deliveries.record(fw, [event._replace(wanted=(subscription,))])
+                made.append(self._deliveries.record_one(fw, event, subscription))
             except UniqueViolation:
                 raise _duplicate(subscription.webhook) from None
         if len(made) == 1:

@@ -39,7 +39,6 @@ _PID: Final = struct.Struct("!i")
 _END_POLLS: Final = 100
 _SUBREAPER: Final = 36  # PR_SET_CHILD_SUBREAPER
 
-
 OnAssignment = Callable[[Assignment], None]
 
 
@@ -377,5 +376,7 @@ def _forks(channel: socket.socket) -> bool:
     pid_sent = os.read(reading, _PID.size)
     os.close(reading)
     os.waitpid(between, 0)
+    if not pid_sent:
+        raise ChildProcessError("a process could not be forked")
     channel.sendall(pid_sent)
     return False

@@ -170,22 +170,16 @@ def test_further_statements_are_not_deferred_beyond_the_limit(
     engine: GroupCommit, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_engine, "MAX_DEFERRED", 4)
-    monkeypatch.setattr(sqlite_engine, "MAX_DEFERRED_CHARACTERS", 1000)
+    waiting: list[int] = []
 
-    def deferred_after(*sizes: int) -> list[int]:
-        seen: list[int] = []
+    def deferring(tx: Tx) -> None:
+        for text in "abcdef":
+            defer(text)(tx)
+            waiting.append(len(cast("SqliteTx", tx).deferred))
 
-        def deferring(tx: Tx) -> None:
-            for number, size in enumerate(sizes):
-                defer(f"{sizes} {number} ".ljust(size, "x"))(tx)
-                seen.append(len(cast("SqliteTx", tx).deferred))
-
-        run(engine, deferring)
-        return seen
-
-    assert deferred_after(*[1] * 6) == [1, 2, 3, 4, 0, 0]
-    assert deferred_after(900, 900, 1) == [1, 2, 0]
-    assert len(stored(path)) == 9
+    run(engine, deferring, defer("g"))
+    assert waiting == [1, 2, 3, 4, 0, 0]
+    assert "".join(stored(path)) == "abcdefg"
 
 
 def test_deferred_statements_are_refused_on_locked_database(
