@@ -348,7 +348,7 @@ class GroupCommit:
         self._cannot_begin, self._lost_by = False, None
         members: list[WorkItem] = []
         try:
-            self._wait_for_disk(taken[0].durable)
+            self._set_durability(taken[0].durable)
             self._run_members(taken, pull, empty, members)
             committed = self._commit()
         except (_GroupLost, sqlite3.Error) as error:
@@ -359,7 +359,7 @@ class GroupCommit:
             return
         self._count(members, committed=committed)
 
-    def _wait_for_disk(self, durable: bool) -> None:
+    def _set_durability(self, durable: bool) -> None:
         """Make the group durable, or not.
 
         If it is not, its commit returns before it is on the disk: a power failure may undo the last
