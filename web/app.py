@@ -265,8 +265,9 @@ class FrontEnd:
             response = self._response_of(error, exchange)
         if exchange.clears_cookies:
             response = self._with_cleared_cookies(response, request)
+        encoded = self._encoder.encode(response, exchange.request_id)
         self._record(exchange, response.status, trio.current_time() - began)
-        return self._encoder.encode(response, exchange.request_id)
+        return encoded
 
     async def _respond_without_route(self, exchange: Exchange) -> Response:
         """Return the page of an unknown path for signed-in users. Raises: NotFoundError."""
