@@ -413,11 +413,8 @@ class InlineExecutor:
     """
 
     def __init__(self, engine: Engine, noticed: OnExternalCommit | None = None) -> None:
-        self.waiting = 0
-        self.skipped = 0
-        self.refused = 0
-        self._engine = engine
-        self._noticed = noticed
+        self.waiting = self.skipped = self.refused = 0
+        self._engine, self._noticed = engine, noticed
         self._closed = False
 
     async def execute(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> Any:

@@ -80,7 +80,7 @@ class AdoptedProcess:
         self._descriptor = os.pidfd_open(pid)
 
     async def wait(self) -> int:
-        """See `RunningProcess`. Only one task waits at a time."""
+        """Wait for its end, and return the exit code. Only one task waits at a time."""
         if self.returncode is None:
             await trio.lowlevel.wait_readable(self._descriptor)
             _, status = os.waitpid(self.pid, os.WNOHANG)  # noqa: ASYNC222 - it has ended
@@ -89,13 +89,13 @@ class AdoptedProcess:
         return self.returncode
 
     def send_signal(self, number: signal.Signals) -> None:
-        """See `RunningProcess`."""
+        """Send a signal; do nothing if the process has ended."""
         if self.returncode is None:
             with suppress(ProcessLookupError):  # it has ended, and nothing has waited for it yet
                 signal.pidfd_send_signal(self._descriptor, number)
 
     def kill(self) -> None:
-        """See `RunningProcess`."""
+        """Send SIGKILL, which no process survives."""
         self.send_signal(signal.SIGKILL)
 
 
