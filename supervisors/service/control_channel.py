@@ -11,6 +11,7 @@ frames for it are dropped, and dropped requests time out.
 from __future__ import annotations
 
 import math
+import os
 import pickle  # nosec B403
 import socket
 import struct
@@ -274,6 +275,8 @@ class Assignment(msgspec.Struct, frozen=True):
     @classmethod
     def decoded(cls, content: bytes, descriptors: Sequence[int]) -> Assignment:
         """Return an assignment that this process has received with its `descriptors`."""
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)  # programs that apps start must not inherit it
         sent = msgspec.msgpack.decode(content, type=cls)
         listening, control, subscriptions, lock = descriptors
         return msgspec.structs.replace(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 
@@ -25,12 +27,14 @@ def config(tmp_path: Path) -> Config:
 
 
 @pytest.fixture
-def assignment(config: Config) -> Assignment:
+def assignment(config: Config) -> Iterator[Assignment]:
     bound = bind("127.0.0.1", 0)
     with bound.socket:
         service = Processes(config, bound, 0, 0, "", RecordingLog(), inf, None, ForkServer())
         made = service.assignment(2, 0)
-    return Assignment.decoded(made.encoded(), made.descriptors)
+    null = os.open(os.devnull, os.O_RDONLY)
+    yield Assignment.decoded(made.encoded(), [null] * 4)
+    os.close(null)
 
 
 def test_assignment_has_the_configuration_of_the_supervisor(assignment: Assignment) -> None:
@@ -38,6 +42,14 @@ def test_assignment_has_the_configuration_of_the_supervisor(assignment: Assignme
     assert own.place == ProcessPlace(2, 2)
     assert own.ops.delivery_concurrency == 5
     assert own.secrets.key == SECRET_KEY
+
+
+def test_received_descriptors_are_not_inherited(assignment: Assignment) -> None:
+    """A program that an app has started must not hold the site's lock or its port."""
+    with open(os.devnull) as null:
+        os.set_inheritable(null.fileno(), True)  # as received on a socket
+        Assignment.decoded(assignment.encoded(), [null.fileno()] * 4)
+        assert not os.get_inheritable(null.fileno())
 
 
 def test_assignment_of_another_version_is_refused(assignment: Assignment) -> None:
