@@ -4,7 +4,7 @@ The service is `fw serve` on SQLite. The rows `library` and `batch` have another
 event or many in a transaction, and stand against `delivery/end_to_end` of the same run, where the
 events are recorded beforehand. `processes_2` has a client emit over HTTP, to a service of two
 processes against one. `memory_N` is the memory of all processes of a service of N, after such
-events: with the supervisor, and shared pages count once.
+events: with supervisor and fork server, and shared pages count once.
 """
 
 from __future__ import annotations

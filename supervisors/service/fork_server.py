@@ -37,7 +37,8 @@ COMMAND: Final = (sys.executable, "-P", "-m", "fw_cli.serving_process")
 _LENGTH: Final = struct.Struct("!I?")  # of an assignment, and whether it is to be forked
 _PID: Final = struct.Struct("!i")
 _END_POLLS: Final = 100
-_SUBREAPER: Final = 36  # PR_SET_CHILD_SUBREAPER
+_SET_SUBREAPER: Final = 36  # PR_SET_CHILD_SUBREAPER
+_GET_SUBREAPER: Final = 37
 
 OnAssignment = Callable[[Assignment], None]
 
@@ -152,6 +153,7 @@ class ForkServer:
         if not can_fork():
             return
         own, its = socket.socketpair()
+        _flush()  # or each fork would write the same text
         _freeze()
         pid = os.fork()
         if pid == 0:  # whatever the callers of this function have to clean up is not its own
@@ -222,10 +224,8 @@ class ForkServer:
 
 def can_fork() -> bool:
     """Whether this system lets a process adopt the children of its children, and wait for them."""
-    return sys.platform == "linux" and _set_subreaper(on=False) and _has_pidfds()
-
-
-def _has_pidfds() -> bool:
+    if sys.platform != "linux" or _prctl(_GET_SUBREAPER, ctypes.byref(ctypes.c_int())):
+        return False
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError:  # refused by a sandbox
@@ -233,19 +233,19 @@ def _has_pidfds() -> bool:
     return True
 
 
-def _set_subreaper(*, on: bool) -> bool:
-    failed: int = ctypes.CDLL(None).prctl(_SUBREAPER, int(on), 0, 0, 0)
-    return not failed
+def _prctl(option: int, argument: object) -> int:
+    failed: int = ctypes.CDLL(None).prctl(option, argument, 0, 0, 0)
+    return failed
 
 
 @contextmanager
 def _adopting() -> Iterator[None]:
     """Adopt orphaned descendants for a while."""
-    _set_subreaper(on=True)
+    _prctl(_SET_SUBREAPER, 1)
     try:
         yield
     finally:
-        _set_subreaper(on=False)
+        _prctl(_SET_SUBREAPER, 0)
 
 
 def _program() -> tuple[_ServerProcess, socket.socket]:
@@ -320,10 +320,14 @@ def _exit_after(work: Callable[[], None]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
+        _flush()
         os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
 
 
 def _standard_input() -> socket.socket:

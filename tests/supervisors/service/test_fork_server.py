@@ -17,7 +17,7 @@ import trio
 
 from supervisors.service import fork_server
 from supervisors.service.control_channel import Assignment
-from supervisors.service.fork_server import ForkServer, ForkServerEnded
+from supervisors.service.fork_server import ForkServer, ForkServerEnded, RunningProcess
 
 P = ParamSpec("P")
 FAKE = Path(__file__).with_name("fake_process.py")
@@ -68,6 +68,27 @@ async def test_fork_server_starts_children_of_the_supervisor() -> None:
         assert second.returncode is None
         second.kill()
         assert await second.wait() == -signal.SIGKILL
+
+
+@in_real_time
+async def test_processes_started_at_once_are_children_of_the_supervisor() -> None:
+    server, processes = ForkServer(), list[RunningProcess]()
+
+    async def start(number: int) -> None:
+        await trio.sleep(number * 0.02)  # while the server is still starting
+        with assigned() as (assignment, _):
+            processes.append(await server.start(assignment))
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(start, number)
+        parents = [parent(process.pid) for process in processes]
+        for process in processes:
+            process.kill()
+            await process.wait()
+    server.close()
+    assert parents == [os.getpid()] * 4
 
 
 def parent(pid: int) -> int:
