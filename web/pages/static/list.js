@@ -142,25 +142,40 @@ document.addEventListener("click", (event) => {
 // A range is typed in the user's time zone, and requested in UTC.
 const zone = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" }).formatToParts(new Date()).find((part) => part.type === "timeZoneName").value;
 const local = (at) => new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+const filters = document.querySelector("form.filters");
+const edited = (input) => {
+  const served = document.createElement("input");
+  [served.type, served.value] = [input.type, input.defaultValue]; // as the browser writes it
+  return input.value !== served.value;
+};
 for (const input of document.querySelectorAll("[data-time]")) {
   const sent = Object.assign(document.createElement("input"), { type: "hidden", name: input.name });
   const asked = input.getAttribute("value");
-  if (asked) {
+  const take = () => { sent.value = input.value ? new Date(input.value).toISOString() : ""; };
+  if (edited(input)) take();
+  else if (asked) {
     const at = new Date(/[Z+]|-\d\d:\d\d$/.test(asked.slice(10)) ? asked : `${asked}Z`);
-    if (!Number.isNaN(at.getTime())) [input.value, sent.value] = [local(at), at.toISOString()];
+    if (!Number.isNaN(at.getTime())) [input.value, input.defaultValue, sent.value] = [local(at), local(at), at.toISOString()];
   }
   input.removeAttribute("name");
   input.after(sent);
-  input.addEventListener("change", () => { sent.value = input.value ? new Date(input.value).toISOString() : ""; }, true);
+  input.addEventListener("change", take, true);
   input.closest(".field").querySelector("[data-zone]").textContent = `(${zone})`;
 }
 
 // On a small screen the filters are behind a button, so that the first row is visible.
-const filters = document.querySelector("form.filters");
 const opener = document.getElementById("show-filters");
 opener.addEventListener("click", () => {
   const open = filters.classList.toggle("open");
   opener.setAttribute("aria-expanded", String(open));
+});
+
+// What the user changed while the scripts were loading is requested as soon as htmx, whose script
+// precedes this one, listens to the form.
+const rechosen = (select) => select.value !== (select.querySelector("option[selected]") ?? select.options[0]).value;
+document.addEventListener("DOMContentLoaded", () => {
+  const early = [...filters.querySelectorAll("select")].some(rechosen) || [...filters.querySelectorAll(".typed, [data-time]")].some(edited);
+  if (early) htmx.trigger(filters, "submit");
 });
 
 // The number of results is announced to screen readers.
