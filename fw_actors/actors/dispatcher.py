@@ -158,6 +158,7 @@ class Dispatcher(Actor):
         self._batching = False
         self._take_freed_slots()  # also those without a message
         self._polls.begin()
+        awaited = self._slots_await_outcomes
         # Works on copies: a failed transaction leaves this actor's state unchanged.
         plan = ClaimPlan(
             self._receivers,
@@ -190,7 +191,9 @@ class Dispatcher(Actor):
         unstarted = self._start_all(due, plan)
         self._forget_idle_receivers()
         self._polls.after(UNAVAILABLE_SECONDS if unstarted else self._seconds_until(batch))
-        if self._more and self._slots_await_outcomes:
+        # No message tells of recorded outcomes, and those of slots that the claim did not have may
+        # have been recorded while it ran.
+        if self._more and (awaited or self._slots_await_outcomes):
             self._polls.within(RECORDED_SECONDS)
         if plan.read_most:
             self._polls.soon()

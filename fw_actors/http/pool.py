@@ -6,8 +6,9 @@ are synchronous, so that none is cancelled half-way and no count is lost.
 A TLS handshake costs the processor time of several POSTs, and a connection beyond the limit takes
 the place of one that another origin will need. While trio's thread is busy, the process is the
 bottleneck, and not the number of connections: a POST to an origin that has a connection in use then
-waits for that one (B-154). But a wait costs something too, about a thirtieth of a handshake, so
-that an origin gets a further connection after so many waits.
+waits for that one (B-154). But waits delay the deliveries to a distant receiver, so that an origin
+gets a further connection after so many of them; after more while the thread has hardly time left,
+because every connection then only takes its time from the others.
 """
 
 from __future__ import annotations
@@ -29,9 +30,13 @@ MAX_WAIT_SECONDS: Final = 1.0
 """The longest wait for a connection in use."""
 WAITS_PER_CONNECTION: Final = 32
 """The number of POSTs that wait at an origin before the next one opens a further connection."""
-HIGH_LOAD: Final = 0.25
+WAITS_WHEN_SATURATED: Final = 512
+"""The same while the thread is saturated."""
+BUSY_LOAD: Final = 0.25
 """The share of the time for which a busy thread computes. It is low, because the thread waits for
 the interpreter's lock and for a processor as well, also if it has no time for its receivers."""
+SATURATED_LOAD: Final = 0.6
+"""The share of the time for which a saturated thread computes."""
 LOAD_SECONDS: Final = 0.02
 """The shortest time for which a load is measured."""
 DISPLACEABLE: Final = 64
@@ -43,17 +48,17 @@ class ThreadLoad:
 
     def __init__(self) -> None:
         self._since, self._computed = time.perf_counter(), time.thread_time()
-        self._high = False
+        self._share = 0.0
 
-    def is_high(self) -> bool:
-        """Whether the thread was busy between the last two calls, at least 20 ms apart."""
+    def share(self) -> float:
+        """Return the share, from 0 to 1, between the last two calls at least 20 ms apart."""
         now = time.perf_counter()
         elapsed = now - self._since
         if elapsed >= LOAD_SECONDS:
             computed = time.thread_time()
-            self._high = computed - self._computed > HIGH_LOAD * elapsed
+            self._share = (computed - self._computed) / elapsed
             self._since, self._computed = now, computed
-        return self._high
+        return self._share
 
 
 class _OriginConnections:
@@ -144,18 +149,18 @@ class Pool:
     Args:
         limits: the limits of idle connections.
         deadlines: give trio's time, and end waits.
-        is_busy: returns whether this process is the bottleneck; None: by the load of the thread.
+        load: returns the share of the time for which trio's thread computes; None: `ThreadLoad`.
     """
 
     def __init__(
         self,
         limits: PoolLimits,
         deadlines: Deadlines,
-        is_busy: Callable[[], bool] | None = None,
+        load: Callable[[], float] | None = None,
     ) -> None:
         self.limits = limits
         self._deadlines, self._current_time = deadlines, deadlines.now
-        self._is_busy = is_busy or ThreadLoad().is_high
+        self._load = load or ThreadLoad().share
         self._idle: dict[Connection, None] = {}  # of all origins, in the order as in each
         self._origins: dict[Origin, _OriginConnections] = {}
         self._in_use = self._opened = self._reused = self._closed = 0
@@ -189,10 +194,10 @@ class Pool:
         if own is None or not own.in_use:
             return False
         costs = origin.scheme == "https" or self._in_use + len(self._idle) >= self.limits.idle
-        if not costs or not self._is_busy():
+        if not costs or (load := self._load()) < BUSY_LOAD:
             return False
         own.waits += 1
-        if own.waits <= WAITS_PER_CONNECTION:
+        if own.waits <= (WAITS_PER_CONNECTION if load < SATURATED_LOAD else WAITS_WHEN_SATURATED):
             return True
         own.waits = 0
         return False

@@ -15,10 +15,12 @@ certificates.
 from __future__ import annotations
 
 import os
+import select
 import socket
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -115,8 +117,8 @@ MAX_SESSIONS: Final = 1024
 VERIFIED_SECONDS: Final = 3600.0
 """The time for which connections may resume a session after its certificate was verified."""
 
-# The send buffer of a new socket always has room for this much (Linux: 16 KiB).
-_SURELY_BUFFERED: Final = 8 * 1024
+_MAX_RECORD: Final = 16 * 1024  # bytes of data: RFC 8446 5.1
+_NO_ROOM_SECONDS: Final = 0.01
 _RECORD_HEADER: Final = 5  # bytes: type, version, length (RFC 8446 5.1)
 _CHUNK: Final = 64 * 1024
 
@@ -174,7 +176,7 @@ class SessionCache:
         self._sessions.move_to_end(origin)
         return found
 
-    def begin(self, resumed: VerifiedSession | None, tls: ssl.SSLObject) -> float:
+    def begin(self, resumed: VerifiedSession | None, tls: ssl.SSLObject | ssl.SSLSocket) -> float:
         """Count a finished handshake; return when its certificate was verified."""
         self.statistics.handshakes += 1
         if resumed is None or not tls.session_reused:
@@ -182,7 +184,7 @@ class SessionCache:
         self.statistics.resumed += 1
         return resumed.verified_at
 
-    def keep(self, origin: Origin, tls: ssl.SSLObject, verified_at: float) -> None:
+    def keep(self, origin: Origin, tls: ssl.SSLObject | ssl.SSLSocket, verified_at: float) -> None:
         """Keep the session of a connection whose peer has sent something."""
         session = tls.session
         if session is None or not session.has_ticket:
@@ -198,13 +200,17 @@ class SessionCache:
 
 
 class TlsConnection:
-    """A TLS connection after its handshake; made by `start_tls`."""
+    """A TLS connection after its handshake; made by `start_tls`.
+
+    OpenSSL reads and writes the socket itself, one record at a time: bytes after the record that
+    holds the end of a response stay in the socket, where `is_reusable` finds them.
+    """
 
     __slots__ = (
-        "_records",
-        "_sending",
+        "_poll",
         "_session_kept",
         "_sessions",
+        "_surplus",
         "_tls",
         "_verified_at",
         "address",
@@ -216,8 +222,7 @@ class TlsConnection:
     def __init__(
         self,
         origin: Origin,
-        tls: Tls,
-        records: RecordStream,
+        tls: ssl.SSLSocket,
         sessions: SessionCache,
         verified_at: float,
         address: str = "",
@@ -227,72 +232,100 @@ class TlsConnection:
         self.idle_since = 0.0
         self.broken = False
         self._tls = tls
-        self._records = records
-        self._sending = False
+        self._poll = select.poll()  # created once, used before each exchange
+        self._poll.register(tls, select.POLLIN)
+        self._surplus = False  # OpenSSL has a part of a record that followed a response
         self._sessions = sessions
         self._session_kept = False
         self._verified_at = verified_at
 
     async def start(self, data: bytes) -> int:
-        if len(data) > _SURELY_BUFFERED:
-            return 0
-        await self.send(memoryview(data))
-        return len(data)
+        return self._send_nowait(data) if len(data) <= _MAX_RECORD else 0
 
     async def send(self, data: memoryview) -> None:
-        self._sending = True
+        while data and not self.broken:
+            sent = self._send_nowait(data[:_MAX_RECORD])
+            if not sent and self._tls.fileno() >= 0:
+                with suppress(trio.ClosedResourceError):
+                    await trio.lowlevel.wait_writable(self._tls)
+            data = data[sent:]
+
+    def _send_nowait(self, data: bytes | memoryview) -> int:
+        """Send a record, or nothing; it must be repeated with the same data then."""
         try:
-            while data and not self.broken:
-                self._tls.session.write(data[:_CHUNK])
-                data = data[_CHUNK:]
-                await self._tls.flush(self._records)
-        except (ssl.SSLError, trio.BrokenResourceError):
+            return self._tls.write(data)
+        except ssl.SSLWantWriteError:
+            return 0
+        except (OSError, ValueError):  # ValueError: it was closed
             self.broken = True
             self._sessions.drop(self.origin)
-        finally:
-            self._sending = False
+            return len(data)
 
     async def receive(self, limit: int) -> bytes:
+        try:
+            data = await self._receive(limit)
+        except ssl.SSLError as error:
+            if not isinstance(error, ssl.SSLEOFError):
+                raise self._broken(tls=True) from None
+            if _is_reset(error):
+                raise self._broken() from None
+            data = b""  # no close_notify: the length of a response shows where it ends
+        except (OSError, ValueError, trio.ClosedResourceError):  # ValueError: it was closed
+            raise self._broken() from None
+        if not self._session_kept:  # its ticket arrives before the first response
+            self._keep_session(responded=bool(data))
+        return data
+
+    async def _receive(self, limit: int) -> bytes:
         while True:
+            if not self._tls.pending():
+                await trio.lowlevel.wait_readable(self._tls)
             try:
-                data = self._tls.session.read(limit)
+                return self._tls.read(limit)
             except ssl.SSLWantReadError:
-                pass
-            except (ssl.SSLEOFError, ssl.SSLSyscallError):
-                if not self._session_kept:  # it ended without a response
-                    self._sessions.drop(self.origin)
-                return b""  # no close_notify: the length of a response shows where it ends
-            except ssl.SSLError:
-                self._sessions.drop(self.origin)
-                raise BrokenConnection(tls=True) from None
-            else:
-                if not self._session_kept:  # its ticket arrives before the first response
-                    self._keep_session(responded=bool(data))
-                return data
-            try:
-                if not self._sending:  # else the sending task flushes TLS's own records
-                    await self._tls.flush(self._records)
-                await self._tls.take_in(self._records)
-            except trio.BrokenResourceError:
-                self._sessions.drop(self.origin)
-                raise BrokenConnection from None
+                pass  # a part of a record, or a session ticket
+            except ssl.SSLWantWriteError:  # a key update, for which the socket has no room
+                await trio.sleep(_NO_ROOM_SECONDS)  # `send` may be the task that waits for room
+
+    def _broken(self, *, tls: bool = False) -> BrokenConnection:
+        self._sessions.drop(self.origin)
+        return BrokenConnection(tls=tls)
 
     def _keep_session(self, *, responded: bool) -> None:
         if responded:
             self._session_kept = True
-            self._sessions.keep(self.origin, self._tls.session, self._verified_at)
-        else:  # a close_notify instead of a response
+            self._sessions.keep(self.origin, self._tls, self._verified_at)
+        else:  # it ended without a response
             self._sessions.drop(self.origin)
 
     async def receive_ready(self, limit: int) -> bytes:
-        return await _receive_ready(self, self._records, limit)
+        if not self._tls.pending() and not self._poll.poll(0):
+            return b""
+        try:
+            return self._tls.read(limit)
+        except (OSError, ValueError):  # part of a record, the end, a failure, or closed
+            self._surplus = True
+            return b""
 
     def is_reusable(self) -> bool:
         # A late session ticket counts as a byte: that connection is closed although it is usable.
-        return not self.broken and not self._tls.session.pending() and self._records.is_reusable()
+        if self.broken or self._surplus or self._tls.fileno() < 0:
+            return False
+        return not self._tls.pending() and not self._poll.poll(0)
 
     def close(self) -> None:
-        self._records.close()  # no close_notify: a complete response needs none, and it could block
+        if self._tls.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._tls)
+            self._tls.close()  # no close_notify: a complete response needs none, it could block
+
+
+def _is_reset(error: ssl.SSLEOFError) -> bool:
+    """Return whether the peer has reset the connection, and not closed it.
+
+    Before Python 3.13 both raise SSLEOFError. OpenSSL gives a reason for the end of the stream
+    alone, before 3.0 for neither.
+    """
+    return not error.reason and ssl.OPENSSL_VERSION_INFO >= (3,)
 
 
 class StreamConnection:
@@ -331,9 +364,7 @@ class StreamConnection:
         self._records.close()
 
 
-async def _receive_ready(
-    connection: TlsConnection | StreamConnection, records: RecordStream, limit: int
-) -> bytes:
+async def _receive_ready(connection: StreamConnection, records: RecordStream, limit: int) -> bytes:
     """Read without waiting: only reading a record shows whether it has bytes of a response."""
     records.waits = False
     try:
@@ -342,51 +373,6 @@ async def _receive_ready(
         return b""
     finally:
         records.waits = True
-
-
-class Tls:
-    """The TLS state of a connection, whose records pass through buffers in memory."""
-
-    __slots__ = ("_incoming", "_outgoing", "session")
-
-    def __init__(
-        self, context: ssl.SSLContext, host: str, session: ssl.SSLSession | None = None
-    ) -> None:
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.session = context.wrap_bio(
-            self._incoming, self._outgoing, server_hostname=host, session=session
-        )
-
-    async def do_handshake(self, records: RecordStream, handshaking: trio.Lock) -> None:
-        """Do the handshake; each of its computations holds the lock `handshaking`.
-
-        Raises: ssl.SSLError; trio.BrokenResourceError when the connection breaks.
-        """
-        while True:
-            try:
-                async with handshaking:  # a checkpoint: all other tasks run in between
-                    self.session.do_handshake()
-            except ssl.SSLWantReadError:
-                await self.flush(records)
-                await self.take_in(records)
-            else:
-                return await self.flush(records)
-
-    async def flush(self, records: RecordStream) -> None:
-        """Send the records that OpenSSL has written. Raises: trio.BrokenResourceError."""
-        while data := self._outgoing.read():
-            await records.send_all(data)
-
-    async def take_in(self, records: RecordStream) -> None:
-        """Wait for a record or the end of the stream.
-
-        Raises: trio.BrokenResourceError; NothingReady, see `RecordStream.waits`.
-        """
-        record = await records.receive_some()
-        if record:
-            self._incoming.write(record)
-        else:
-            self._incoming.write_eof()
 
 
 class NothingReady(Exception):
@@ -483,30 +469,51 @@ async def start_tls(
 
     Raises: TlsError.
     """
-    records = RecordStream(PlainConnection(origin, sock))
     known = None if fresh else sessions.get(origin, context)
+    to_close: socket.socket = sock
     try:
         if not fast_path:
-            return await _by_stream(origin, records, context, address)
-        tls = Tls(context, origin.host, None if known is None else known.session)
-        await tls.do_handshake(records, handshaking)
-    except (ssl.SSLError, trio.BrokenResourceError) as error:
+            return await _by_stream(origin, sock, context, address)
+        to_close = tls = context.wrap_socket(
+            sock,
+            do_handshake_on_connect=False,
+            suppress_ragged_eofs=False,
+            server_hostname=origin.host,
+            session=None if known is None else known.session,
+        )
+        await do_handshake(tls, handshaking)
+    except (OSError, trio.BrokenResourceError) as error:  # an SSLError is an OSError
         sessions.drop(origin)
-        records.close()
+        to_close.close()
         cause = error.__cause__  # the reason why trio's stream broke
         raise TlsError(
             _sentence(origin, cause if isinstance(cause, ssl.SSLError) else error)
         ) from None
     except BaseException:
-        records.close()
+        to_close.close()
         raise
-    verified_at = sessions.begin(known, tls.session)
-    return TlsConnection(origin, tls, records, sessions, verified_at, address)
+    return TlsConnection(origin, tls, sessions, sessions.begin(known, tls), address)
+
+
+async def do_handshake(tls: ssl.SSLSocket, handshaking: trio.Lock) -> None:
+    """Do the handshake; each of its computations holds the lock `handshaking`.
+
+    Raises: OSError, of which ssl.SSLError is a subclass.
+    """
+    while True:
+        try:
+            async with handshaking:  # a checkpoint: all other tasks run in between
+                return tls.do_handshake()
+        except ssl.SSLWantReadError:
+            await trio.lowlevel.wait_readable(tls)
+        except ssl.SSLWantWriteError:
+            await trio.lowlevel.wait_writable(tls)
 
 
 async def _by_stream(
-    origin: Origin, records: RecordStream, context: ssl.SSLContext, address: str
+    origin: Origin, sock: socket.socket, context: ssl.SSLContext, address: str
 ) -> StreamConnection:
+    records = RecordStream(PlainConnection(origin, sock))
     stream = trio.SSLStream(records, context, server_hostname=origin.host, https_compatible=True)
     await stream.do_handshake()
     return StreamConnection(origin, stream, address)

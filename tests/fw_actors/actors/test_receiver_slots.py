@@ -18,6 +18,7 @@ from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.store import Tx
+from fw_actors.webhooks.claims import ClaimedBatch
 from fw_actors.webhooks.deliveries import Deliveries
 from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 
@@ -302,6 +303,30 @@ async def test_slots_return_although_mailbox_of_dispatcher_is_full(
                 await post.settled(delivery)
         [shown] = await receivers(post)
     assert (shown["in_flight"], receiver.most) == (0, 4)
+
+
+async def test_slots_are_used_although_outcomes_are_recorded_during_claim(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that finds no slot, and ends after outcomes are recorded, is no pause (B-237)."""
+    receiver = ScriptedReceiver(["200"])
+    async with delivering(
+        tmp_path, receiver, delivery_concurrency=4, per_receiver_concurrency=4
+    ) as post:
+        write = post.site.store.write
+
+        async def answer_late(*args: Any, **options: Any) -> object:
+            answer = await write(*args, **options)
+            claimed = isinstance(answer, ClaimedBatch)
+            await trio.sleep(6 * BATCH_SECONDS if claimed else 4 * BATCH_SECONDS)
+            return answer
+
+        await post.webhook()
+        monkeypatch.setattr(post.site.store, "write", answer_late)
+        for delivery in await emitted(post, 40):
+            await post.settled(delivery)
+    times = [got.at for got in receiver.posts]
+    assert max(after - before for before, after in pairwise(times)) < 0.5
 
 
 async def test_restarted_dispatcher_counts_attempts_of_before(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import cast
 
@@ -18,8 +18,16 @@ from fw_actors.http import NetworkError, Origin, PoolLimits, open_sender
 from fw_actors.http import pool as pool_module
 from fw_actors.http.dial import Address
 from fw_actors.http.exchange import Connection
-from fw_actors.http.pool import MAX_WAIT_SECONDS, WAITS_PER_CONNECTION, Pool, ThreadLoad
-from fw_actors.http.tls import RecordStream, Tls
+from fw_actors.http.pool import (
+    BUSY_LOAD,
+    MAX_WAIT_SECONDS,
+    SATURATED_LOAD,
+    WAITS_PER_CONNECTION,
+    WAITS_WHEN_SATURATED,
+    Pool,
+    ThreadLoad,
+)
+from fw_actors.http.tls import do_handshake
 from fw_actors.runtime.clock import Deadlines
 from tests.fw_actors.http.receiver import OK, Talk, headers, receiving
 
@@ -44,13 +52,13 @@ class Held:
 
 
 @asynccontextmanager
-async def opened_pool(*, busy: bool = True, idle: int = 512) -> AsyncIterator[Pool]:
-    """Give a pool in a process that is the bottleneck, or not."""
+async def opened_pool(*, load: float = BUSY_LOAD, idle: int = 512) -> AsyncIterator[Pool]:
+    """Give a pool in a process whose thread computes for that share of the time."""
     deadlines = Deadlines()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(deadlines.run)
         try:
-            yield Pool(PoolLimits(idle=idle), deadlines, lambda: busy)
+            yield Pool(PoolLimits(idle=idle), deadlines, lambda: load)
         finally:
             deadlines.close()
 
@@ -90,18 +98,24 @@ async def test_post_waits_for_plain_connection_only_if_another_would_displace_on
 
 
 async def test_post_never_waits_while_thread_is_not_busy() -> None:
-    async with opened_pool(busy=False) as pool:
+    async with opened_pool(load=BUSY_LOAD - 0.01) as pool:
         in_use(pool, 1)
         assert not pool.should_wait(HERE)
 
 
-async def test_origin_gets_another_connection_after_so_many_waits(pool: Pool) -> None:
-    in_use(pool, 1)
-    waits = [pool.should_wait(HERE) for _ in range(2 * (WAITS_PER_CONNECTION + 1))]
-    assert [number for number, wait in enumerate(waits) if not wait] == [
-        WAITS_PER_CONNECTION,
-        2 * WAITS_PER_CONNECTION + 1,
-    ]
+@pytest.mark.parametrize(
+    ("load", "most"),
+    [
+        (BUSY_LOAD, WAITS_PER_CONNECTION),
+        (SATURATED_LOAD - 0.01, WAITS_PER_CONNECTION),
+        (SATURATED_LOAD, WAITS_WHEN_SATURATED),
+    ],
+)
+async def test_origin_gets_another_connection_after_so_many_waits(load: float, most: int) -> None:
+    async with opened_pool(load=load) as pool:
+        in_use(pool, 1)
+        waits = [pool.should_wait(HERE) for _ in range(2 * (most + 1))]
+        assert [number for number, wait in enumerate(waits) if not wait] == [most, 2 * most + 1]
 
 
 async def test_longest_waiting_post_is_served_first(pool: Pool) -> None:
@@ -203,8 +217,8 @@ def test_load_is_that_of_the_last_interval(monkeypatch: pytest.MonkeyPatch) -> N
     for elapsed, computed in [(0.03, 0.02), (0.001, 0.0), (10.0, 0.5), (0.03, 0.01)]:
         now["clock"] += elapsed
         now["computed"] += computed
-        found.append(load.is_high())
-    assert found == [True, True, False, True]
+        found.append(round(load.share(), 6))
+    assert found == [0.666667, 0.666667, 0.049995, 0.333333]
 
 
 async def slow(talk: Talk) -> None:
@@ -218,7 +232,7 @@ async def slow(talk: Talk) -> None:
 async def test_sender_opens_no_connection_while_it_is_busy(
     share: float, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_module, "HIGH_LOAD", share)
+    monkeypatch.setattr(pool_module, "BUSY_LOAD", share)
     monkeypatch.setattr(pool_module, "LOAD_SECONDS", 0.0)
     authority = trustme.CA()
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -246,7 +260,7 @@ async def test_sender_opens_no_connection_while_it_is_busy(
 
 
 async def test_sender_that_is_closed_ends_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "HIGH_LOAD", -1.0)
+    monkeypatch.setattr(pool_module, "BUSY_LOAD", -1.0)
     monkeypatch.setattr(pool_module, "LOAD_SECONDS", 0.0)
     authority = trustme.CA()
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -284,9 +298,11 @@ async def test_sender_that_is_closed_ends_waits(monkeypatch: pytest.MonkeyPatch)
 
 
 class Handshake:
-    """A TLS session whose handshake takes some steps; it notes the pass of each."""
+    """A socket whose handshake takes some steps, and whose peer answers at once; it notes the pass
+    of each step."""
 
-    def __init__(self, passes: list[int], now: list[int]) -> None:
+    def __init__(self, sock: socket.socket, passes: list[int], now: list[int]) -> None:
+        self.fileno = sock.fileno
         self.left, self.passes, self.now = 3, passes, now
 
     def do_handshake(self) -> None:
@@ -296,20 +312,8 @@ class Handshake:
             raise ssl.SSLWantReadError
 
 
-class HandshakeRecords:
-    """A peer that answers at once."""
-
-    async def send_all(self, data: bytes) -> None:
-        await trio.lowlevel.checkpoint()
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        await trio.lowlevel.checkpoint()
-        return b"record"
-
-
 async def test_handshake_steps_yield_to_other_tasks() -> None:
     handshaking, passes, now = trio.Lock(), list[int](), [0]
-    context = ssl.create_default_context()
 
     async def count_passes() -> None:
         while True:
@@ -318,12 +322,13 @@ async def test_handshake_steps_yield_to_other_tasks() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(count_passes)
-        async with trio.open_nursery() as handshakes:
-            for _ in range(20):
-                tls = Tls(context, "hook.test")
-                tls.session = cast(ssl.SSLObject, Handshake(passes, now))
-                records = cast(RecordStream, HandshakeRecords())
-                handshakes.start_soon(tls.do_handshake, records, handshaking)
+        with ExitStack() as opened:
+            async with trio.open_nursery() as handshakes:
+                for _ in range(20):
+                    here, there = (opened.enter_context(each) for each in socket.socketpair())
+                    there.sendall(b"an answer")
+                    tls = cast(ssl.SSLSocket, Handshake(here, passes, now))
+                    handshakes.start_soon(do_handshake, tls, handshaking)
         nursery.cancel_scope.cancel()
     assert len(passes) == 60
     # The order in a pass is random: a step may run after the count in one, before it in the next.

@@ -1,4 +1,4 @@
-"""TLS is handed one record at a time, however the bytes arrive."""
+"""Connections over TLS, and the stream that gives trio's TLS one record at a time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+import trio.testing
 import trustme
 
 from fw_actors.http import Origin
-from fw_actors.http.exchange import Connection, PlainConnection
+from fw_actors.http.exchange import BrokenConnection, Connection, PlainConnection
 from fw_actors.http.tls import RecordStream, SessionCache, start_tls
 
 RECORDS = [
@@ -80,21 +81,27 @@ both = pytest.mark.parametrize("fast_path", [True, False], ids=["own", "trio's s
 async def connected(
     *, fast_path: bool
 ) -> AsyncIterator[tuple[Connection, trio.SSLStream[RecordStream]]]:
-    """Both ends of a TLS connection on a pair of sockets."""
+    """Both ends of a TLS connection over TCP."""
     authority = trustme.CA()
     receiving, sending = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     receiving.num_tickets = 0
     authority.issue_cert("h").configure_cert(receiving)
     authority.configure_trust(sending)
-    here, there = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        here = socket.create_connection(listening.getsockname())
+        there, _ = listening.accept()
     with here, there:
         here.setblocking(False)
+        here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        there.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server = trio.SSLStream(records_over(there), receiving, server_side=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.do_handshake)
             origin, sessions, turn = Origin("https", "h", 443), SessionCache(), trio.Lock()
             connection = await start_tls(origin, here, sending, sessions, turn, fast_path=fast_path)
         yield connection, server
+        connection.close()
 
 
 @both
@@ -138,4 +145,86 @@ async def test_receive_ready_treats_end_as_empty(fast_path: bool) -> None:
     async with connected(fast_path=fast_path) as (connection, server):
         server.transport_stream.close()
         assert await connection.receive_ready(9) == b""
+        assert not connection.is_reusable()
+
+
+@both
+async def test_receive_treats_end_without_close_notify_as_end(fast_path: bool) -> None:
+    async with connected(fast_path=fast_path) as (connection, server):
+        await server.send_all(b"x")
+        server.transport_stream.close()
+        assert await connection.receive(9) == b"x"
         assert await connection.receive(9) == b""
+
+
+@both
+async def test_partial_record_after_response_makes_connection_unusable(fast_path: bool) -> None:
+    """The rest of the record would be read as the next response (B-157)."""
+    async with connected(fast_path=fast_path) as (connection, server):
+        await server.send_all(b"a response")
+        await server.transport_stream.send_all(b"\x17\x03\x03\x00")
+        assert await connection.receive(10) == b"a response"
+        assert await connection.receive_ready(10) == b""
+        assert not connection.is_reusable()
+
+
+@both
+async def test_request_longer_than_socket_buffer_is_sent_while_peer_reads(fast_path: bool) -> None:
+    sent, read = bytes(range(256)) * 8192, bytearray()  # 2 MiB
+    async with connected(fast_path=fast_path) as (connection, server):
+
+        async def read_all() -> None:
+            while len(read) < len(sent):
+                read.extend(await server.receive_some())
+
+        assert await connection.start(sent) == 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.send, memoryview(sent))
+            await trio.testing.wait_all_tasks_blocked()  # the socket is full
+            nursery.start_soon(read_all)
+        assert read == sent
+
+
+async def test_request_of_one_record_waits_for_full_socket() -> None:
+    """A record that found no room is sent again, whole and once."""
+    requests = [bytes([number]) * 16_000 for number in range(100)]
+    async with connected(fast_path=True) as (connection, server):
+        read = bytearray()
+        blocked = False
+        async with trio.open_nursery() as nursery:
+            for request in requests:
+                sent = await connection.start(request)
+                if sent < len(request):
+                    assert sent == 0
+                    if not blocked:
+                        blocked = True
+                        nursery.start_soon(_read_into, server, read, sum(map(len, requests)))
+                    await connection.send(memoryview(request))
+        assert blocked
+        assert read == b"".join(requests)
+
+
+async def _read_into(server: trio.SSLStream[RecordStream], read: bytearray, length: int) -> None:
+    while len(read) < length:
+        read.extend(await server.receive_some())
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+async def test_closing_ends_receive(waiting: bool) -> None:
+    """A deadline closes a connection in use (B-140)."""
+    async with connected(fast_path=True) as (connection, _):
+        async with trio.open_nursery() as nursery:
+
+            async def receive() -> None:
+                with pytest.raises(BrokenConnection):
+                    await connection.receive(9)
+
+            if waiting:
+                nursery.start_soon(receive)
+                await trio.testing.wait_all_tasks_blocked()
+            connection.close()
+            connection.close()
+            await receive()
+        assert await connection.receive_ready(9) == b""
+        assert await connection.start(b"late") == 4
+        assert connection.broken
