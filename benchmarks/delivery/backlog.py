@@ -35,6 +35,8 @@ class _MeasurementUndone(Exception):
 class _OneEach:
     """One place for each Webhook, as a dead receiver has."""
 
+    exhausted = False
+
     def free(self, hook: StoredWebhook | None) -> int:
         return 1
 

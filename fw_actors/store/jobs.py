@@ -113,17 +113,21 @@ ENQUEUE_MANY: Final = Statement(
 )
 
 
-def heads_of(queue: ColumnElement[str]) -> Select[tuple[str, int]]:
+def heads_of(
+    queue: ColumnElement[str], after: ColumnElement[str] | None = None
+) -> Select[tuple[str, int]]:
     """Select each partition of a queue that has work, with its earliest due time.
 
-    A skip scan: one index seek for each partition, however many rows are due in it.
+    A skip scan: two index seeks for each partition, however many rows are due in it. With a LIMIT,
+    those are the first partitions; `after` leaves out the ones up to it.
     """
     waiting = and_(JOB.c.queue == queue, JOB.c.next_at.is_not(None))
 
     def first_partition(*further: ColumnElement[bool]) -> Any:
         return select(func.min(JOB.c.partition)).where(waiting, *further)
 
-    head = first_partition().cte("head", recursive=True)
+    first = first_partition(*(() if after is None else (JOB.c.partition > after,)))
+    head = first.cte("head", recursive=True)
     next_partition = first_partition(JOB.c.partition > head.c[0]).correlate(head).scalar_subquery()
     head = head.union_all(select(next_partition).where(head.c[0].is_not(None)))
     earliest = (

@@ -63,6 +63,10 @@ MAX_HELD: Final = 64 * 1024 * 1024
 """In bytes. A claim reads no further long payload while so many are in flight in its process."""
 
 
+READ_AT_ONCE: Final = 64
+"""The number of Webhooks that a claim reads with one statement."""
+
+
 class StoredWebhook(msgspec.Struct, frozen=True):
     """A Webhook at the time of an attempt; the secrets are sealed and bound to `row_id`.
 
@@ -108,12 +112,13 @@ class LeasedDelivery(msgspec.Struct, frozen=True):
 class Head(NamedTuple):
     """A Webhook with pending deliveries, and the time when the first is due or its lease ends.
 
-    `stored` is None if the Webhook was deleted or nothing is due yet.
+    `stored` is None if the Webhook was deleted or nothing is due yet, or if it was not read.
     """
 
     next_at: int
     webhook: str
-    stored: StoredWebhook | None
+    stored: StoredWebhook | None = None
+    is_read: bool = True
 
 
 class Lease(NamedTuple):
@@ -224,6 +229,10 @@ class ClaimedBatch(NamedTuple):
 class ClaimLimits(Protocol):
     """Limits how many deliveries of each Webhook a claim leases, and the bytes that it reads."""
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether no further delivery may start, of any Webhook."""
+
     def turn(self, webhook: str) -> int:
         """Return a number that grows with the time at which a Webhook was last served."""
 
@@ -251,7 +260,7 @@ class DeliveryClaims:
             traced,
             packed,
         )
-        self._heads, self._webhook, self.leased_rows, self._payload = statements
+        self._statements, self.leased_rows = statements, statements.leased_rows
         self._registry, self._traced, self._packed = registry, traced, packed
         self._paced = PacedClaims()
 
@@ -263,6 +272,8 @@ class DeliveryClaims:
     def warm_up_claims(self, tx: Tx) -> None:
         """Run the statements of a claim over no rows."""
         self.heads(tx)
+        self._heads_after(tx, "")
+        self._webhooks(tx, ())
         jobs.lease(tx, QUEUE, "", 0, 0, "")
         jobs.next_due(tx, QUEUE, "")
         self.leased(tx, (), "")
@@ -282,8 +293,9 @@ class DeliveryClaims:
         later = [head.next_at for head in heads if head.next_at > tx.now]
         leases: list[Lease] = []
         more = False
-        due = (head for head in heads if head.next_at <= tx.now)
-        for head in sorted(due, key=lambda head: (limits.turn(head.webhook), head)):
+        due = [head for head in heads if head.next_at <= tx.now]
+        due.sort(key=lambda head: (limits.turn(head.webhook), head))
+        for head in self._read(tx, due, limits):
             stored = head.stored
             if stored is not None and stored.paused_until > tx.now:
                 later.append(stored.paused_until)
@@ -303,6 +315,7 @@ class DeliveryClaims:
             more = more or found.more
             if found.next_at is not None:
                 later.append(found.next_at)
+        more = more or (limits.exhausted and bool(due))
         leased = None
         if leases:
             leased = self._without_orphans(tx, self.leased(tx, leases, token, limits))
@@ -327,24 +340,50 @@ class DeliveryClaims:
         return leased
 
     def heads(self, tx: Tx) -> list[Head]:
-        """Return every Webhook with pending deliveries, deleted ones included."""
-        found: Any
-        if self._packed:
-            packed: bytes = tx.scalar(self._heads, now=tx.now)
-            try:
-                found = msgspec.json.decode(packed)
-            except UnicodeDecodeError:  # raw SQL has stored a text that is not UTF-8 (SQLite)
-                found = msgspec.json.decode(packed.decode(errors="replace"))
-        else:
-            found = tx.rows(self._heads, now=tx.now)
-        return [
+        """Return every Webhook with pending deliveries, deleted ones included.
+
+        Only the first of them are read, because a claim has slots for a few of thousands.
+        """
+        heads = [
             Head(next_at, webhook, _stored_webhook(name, *read) if name is not None else None)
-            for next_at, webhook, name, *read in found
+            for next_at, webhook, name, *read in self._rows(tx, self._statements.heads, now=tx.now)
         ]
+        if len(heads) == READ_AT_ONCE:
+            heads += self._heads_after(tx, max(head.webhook for head in heads))
+        return heads
+
+    def _heads_after(self, tx: Tx, webhook: str) -> list[Head]:
+        rows = self._rows(tx, self._statements.heads_after, after=webhook)
+        return [Head(next_at, webhook, is_read=False) for next_at, webhook in rows]
+
+    def _read(self, tx: Tx, heads: Sequence[Head], limits: ClaimLimits) -> Iterator[Head]:
+        """Yield heads with their Webhooks, which are read some at a time, while slots are free."""
+        for at in range(0, len(heads), READ_AT_ONCE):
+            if limits.exhausted:
+                return
+            some = heads[at : at + READ_AT_ONCE]
+            unread = [head.webhook for head in some if not head.is_read]
+            found = self._webhooks(tx, unread) if unread else {}
+            for head in some:
+                yield head if head.is_read else head._replace(stored=found.get(head.webhook))
+
+    def _webhooks(self, tx: Tx, names: Sequence[str]) -> dict[str, StoredWebhook]:
+        rows = self._rows(tx, self._statements.webhooks, names=rows_as_json(names))
+        return {name: _stored_webhook(name, *read) for name, *read in rows}
+
+    def _rows(self, tx: Tx, statement: Statement, **parameters: Any) -> Any:
+        """Return the rows of a statement, which are packed as one unless `packed` was False."""
+        if not self._packed:
+            return tx.rows(statement, **parameters)
+        packed: bytes = tx.scalar(statement, **parameters)
+        try:
+            return msgspec.json.decode(packed)
+        except UnicodeDecodeError:  # raw SQL has stored a text that is not UTF-8 (SQLite)
+            return msgspec.json.decode(packed.decode(errors="replace"))
 
     def stored_webhook(self, tx: Tx, name: str) -> StoredWebhook | None:
         """Return a Webhook as currently stored, or None."""
-        row = tx.one(self._webhook, key=name)
+        row = tx.one(self._statements.webhook, key=name)
         return None if row is None else _stored_webhook(name, *row)
 
     def leased(
@@ -380,7 +419,7 @@ class DeliveryClaims:
             elif stored is None or not stored.enabled:
                 leased.long[row.delivery] = b""  # nothing is sent
             elif limits is None or limits.may_read(stored):
-                payload = tx.scalar(self._payload, key=row.delivery) or b""
+                payload = tx.scalar(self._statements.payload, key=row.delivery) or b""
                 leased.long[row.delivery] = payload
                 if limits is not None:
                     limits.hold(len(payload))
@@ -411,6 +450,8 @@ def _timeout(stored: StoredWebhook | None) -> int:
 
 class _ClaimStatements(NamedTuple):
     heads: Statement
+    heads_after: Statement
+    webhooks: Statement
     webhook: Statement
     leased_rows: Statement
     payload: Statement
@@ -420,7 +461,9 @@ class _ClaimStatements(NamedTuple):
 def _statements(
     webhooks: sa.Table, deliveries: sa.Table, traced: bool, packed: bool
 ) -> _ClaimStatements:
-    head = heads_of(sa.literal(QUEUE)).subquery("head")
+    head = heads_of(sa.literal(QUEUE)).limit(READ_AT_ONCE).subquery("head")
+    other = heads_of(sa.literal(QUEUE), sa.bindparam("after", type_=sa.Text())).subquery("other")
+    names = JsonRows("names")
     # Raw SQL may have stored anything: one bad row must not stop the claims for all others.
     read = (
         stored_number(webhooks.c.enabled),
@@ -439,12 +482,21 @@ def _statements(
         sa.case((webhooks.c.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
     )
     of_it = sa.and_(webhooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
-    columns = (head.c.next_at, head.c.partition, webhooks.c.name, *read)
     key: sa.BindParameter[str] = sa.bindparam("key")
+
+    def packable(*columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+        return sa.select(*((TextBytes(AllRows(*columns)),) if packed else columns))
+
     return _ClaimStatements(
         Statement(
-            sa.select(*((TextBytes(AllRows(*columns)),) if packed else columns)).select_from(
+            packable(head.c.next_at, head.c.partition, webhooks.c.name, *read).select_from(
                 head.outerjoin(webhooks, of_it)
+            )
+        ),
+        Statement(packable(other.c.next_at, other.c.partition).select_from(other)),
+        Statement(
+            packable(webhooks.c.name, *read).where(
+                webhooks.c.name.in_(sa.select(names.whole(str)).select_from(names.table))
             )
         ),
         Statement(sa.select(*read).where(webhooks.c.name == key)),
@@ -528,6 +580,11 @@ class ClaimPlan:
         self._held, self._read = held, 0
         self._copies: dict[Origin | None, ReceiverSlots] = {}
         self._targets: dict[StoredWebhook | None, Endpoint | None] = {}
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no slot is free."""
+        return self._free <= 0
 
     def free(self, stored: StoredWebhook | None) -> int:
         """Return how many of this Webhook's deliveries may start now."""

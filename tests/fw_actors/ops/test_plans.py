@@ -184,6 +184,7 @@ async def test_claim_and_outcomes_read_only_leased_deliveries(office: Office) ->
     leased: list[Any] = []
     found = await plans_of(
         office,
+        deliveries.warm_up_claims,
         lambda tx: leased.append(deliveries.claim(tx, UnlimitedSlots(), "a token")),
         lambda tx: deliveries.settle_all(
             tx,

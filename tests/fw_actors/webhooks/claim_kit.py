@@ -19,6 +19,10 @@ RUNS = ServiceState(running=True)
 class EvenLimits:
     """Limits of a claim that treats all Webhooks alike and may read any number of bytes."""
 
+    @property
+    def exhausted(self) -> bool:
+        return False
+
     def turn(self, webhook: str) -> int:
         return 0
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.store import StatementError, Tx, statement
 from fw_actors.webhooks.claims import (
+    READ_AT_ONCE,
     SHORT,
     ClaimedBatch,
     Head,
@@ -34,13 +36,28 @@ START = 1_800_000_000_000
 
 
 class SlotsPerWebhook(EvenLimits):
-    """So many slots for each Webhook; it records which Webhooks took them."""
+    """So many slots for each Webhook, and for `most` of them; it records which took some."""
 
-    def __init__(self, each: int = 100, closed: tuple[str | None, ...] = ()) -> None:
-        self._each, self._closed = each, closed
+    def __init__(
+        self,
+        each: int = 100,
+        closed: tuple[str | None, ...] = (),
+        most: int = 1000,
+        turns: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._each, self._closed, self._most, self._turns = each, closed, most, turns
         self.taken: list[tuple[str | None, int]] = []
 
+    @property
+    def exhausted(self) -> bool:
+        return len(self.taken) >= self._most
+
+    def turn(self, webhook: str) -> int:
+        return self._turns.get(webhook, 0)
+
     def free(self, hook: StoredWebhook | None) -> int:
+        if self.exhausted:
+            return 0
         return 0 if (hook and hook.name) in self._closed else self._each
 
     def take(self, hook: StoredWebhook | None, count: int) -> None:
@@ -433,6 +450,38 @@ async def test_claim_passes_over_webhook_without_slot(depot: LeaseDepot) -> None
     await depot.emit("c.d")
     batch = await depot.claim(SlotsPerWebhook(closed=(full,)))
     assert [due.job.partition for due in batch.due] == [open_]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+async def test_claim_serves_webhooks_that_are_not_read_with_the_first_ones(
+    office: Office, packed: bool
+) -> None:
+    """Of thousands with pending deliveries, a claim reads those that it has slots for (B-237)."""
+    hooks = sorted([await office.subscribe() for _ in range(READ_AT_ONCE + 3)])
+    depot = LeaseDepot(office, packed=packed)
+    await depot.emit()
+    *first, paused, deleted, last = hooks
+    await office.sql("UPDATE doc_webhook SET paused_since = 1 WHERE name = :it", it=paused)
+    await office.sql("DELETE FROM doc_webhook WHERE name = :it", it=deleted)
+    all_but_last = SlotsPerWebhook(turns={last: -1})  # served first
+    batch = await depot.claim(all_but_last)
+    assert [name for name, _ in all_but_last.taken] == [last, *first, None]
+    assert sorted(due.job.partition for due in batch.due) == sorted([*first, deleted, last])
+    assert {due.stored and due.stored.name for due in batch.due} == {*first, None, last}
+    assert not batch.more
+
+
+async def test_claim_without_any_slot_left_stops(office: Office) -> None:
+    hooks = sorted([await office.subscribe() for _ in range(3)])
+    depot = LeaseDepot(office)
+    await depot.emit()
+    slots = SlotsPerWebhook(most=2)
+    batch = await depot.claim(slots)
+    assert ([name for name, _ in slots.taken], batch.more) == (hooks[:2], True)
+    slots = SlotsPerWebhook(most=2)
+    batch = await depot.claim(slots)
+    assert ([name for name, _ in slots.taken], batch.more) == (hooks[2:], False)
+    assert not (await depot.claim(SlotsPerWebhook(most=0))).more
 
 
 async def test_claim_reports_time_of_next_due_delivery(depot: LeaseDepot) -> None:
