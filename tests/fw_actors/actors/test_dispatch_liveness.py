@@ -1,0 +1,91 @@
+"""Free slots are used: deliveries that are due do not wait for the next regular poll (B-237).
+
+A poll at least once a second finds everything that a wake-up has missed (B-197), so that a defect
+of a wake-up shows only as a pause. Here the store and the receivers take random times, and no pause
+may be longer than these times explain.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.http import Endpoint, ReceiverResponse
+from fw_actors.http.exchange import MakeHeaders
+from fw_actors.store import Tx
+from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
+
+MAX_ANSWER_SECONDS = 0.2
+MAX_WRITE_SECONDS = 0.05
+EXPLAINED_SECONDS = MAX_ANSWER_SECONDS + 4 * MAX_WRITE_SECONDS + 0.05
+"""An answer, its outcome, a poll without slots, the next poll, each behind another write."""
+
+
+class UnevenReceiver(ScriptedReceiver):
+    """Answers each POST after a random time."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(["200"])
+        self._random = random
+        self._slowest = random.choice([0.0, 0.01, MAX_ANSWER_SECONDS])
+
+    async def post(
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
+        self.busy = self._random.uniform(0.0, self._slowest)
+        self.answers = [self._random.choice(["200", "200", "200", "410"])]
+        return await super().post(target, body, make_headers, timeout=timeout)
+
+
+def about(document: int) -> dict[str, Any]:
+    """Return an event about one of some documents."""
+    reference = {"doctype": "Invoice", "name": f"INV-{document}"}
+    return {"name": "invoice.paid", "data": {}, "reference": reference}
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_due_deliveries_do_not_pause_while_slots_are_free(
+    seed: int, tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    receiver = UnevenReceiver(random)
+    slots = random.choice([1, 2, 4, 16, 64])
+    slowest_write = random.choice([0.0, 0.005, MAX_WRITE_SECONDS])
+    async with delivering(
+        tmp_path,
+        receiver,
+        delivery_concurrency=slots,
+        per_receiver_concurrency=random.randint(1, slots),
+    ) as post:
+        write = post.site.store.write
+
+        async def write_slowly(*args: Any, **options: Any) -> object:
+            await trio.sleep(random.uniform(0.0, slowest_write))
+            try:
+                return await write(*args, **options)
+            finally:
+                await trio.sleep(random.uniform(0.0, slowest_write))
+
+        for number in range(random.randint(1, 8)):
+            ordering = random.choice(["none", "document"])
+            await post.webhook(f"https://h{number}.test/hook", ordering=ordering)
+        documents = random.randint(1, 10)
+        events = [about(random.randrange(documents)) for _ in range(random.randint(20, 60))]
+
+        def emit_many(tx: Tx) -> int:
+            emitted = post.site.handle(tx, "Administrator").webhooks.emit_many(events)
+            return sum(len(each["deliveries"]) for each in emitted)
+
+        monkeypatch.setattr(post.site.store, "write", write_slowly)
+        expected = await write(emit_many)
+        with trio.fail_after(600):
+            while len(receiver.posts) < expected:
+                await trio.sleep(1)
+    times = [got.at for got in receiver.posts]
+    assert max(after - before for before, after in pairwise(times)) < EXPLAINED_SECONDS
