@@ -117,9 +117,11 @@ MAX_SESSIONS: Final = 1024
 VERIFIED_SECONDS: Final = 3600.0
 """The time for which connections may resume a session after its certificate was verified."""
 
-_MAX_RECORD: Final = 16 * 1024  # bytes of data: RFC 8446 5.1
-_NO_ROOM_SECONDS: Final = 0.01
+# The send buffer of a new socket always has room for this much (Linux: 16 KiB).
+_SURELY_BUFFERED: Final = 8 * 1024
 _RECORD_HEADER: Final = 5  # bytes: type, version, length (RFC 8446 5.1)
+_MAX_RECORD: Final = _RECORD_HEADER + 16 * 1024 + 2048  # bytes (RFC 5246 6.2.3)
+_READS_PER_RECORD: Final = 3  # of what is here, which may end within a record, and two receives
 _CHUNK: Final = 64 * 1024
 
 
@@ -200,16 +202,21 @@ class SessionCache:
 
 
 class TlsConnection:
-    """A TLS connection after its handshake; made by `start_tls`.
+    """A TLS connection on a socket of its own; made by `start_tls`.
 
-    OpenSSL reads and writes the socket itself, one record at a time: bytes after the record that
-    holds the end of a response stay in the socket, where `is_reusable` finds them.
+    OpenSSL reads and writes buffers in memory, so that a receiver cannot keep it busy: it would
+    read session tickets from a socket as long as they arrive. What it has not read after a response
+    makes the connection unusable.
     """
 
     __slots__ = (
+        "_incoming",
+        "_outgoing",
         "_poll",
+        "_sending",
         "_session_kept",
         "_sessions",
+        "_socket",
         "_surplus",
         "_tls",
         "_verified_at",
@@ -222,74 +229,92 @@ class TlsConnection:
     def __init__(
         self,
         origin: Origin,
-        tls: ssl.SSLSocket,
+        sock: socket.socket,
+        context: ssl.SSLContext,
         sessions: SessionCache,
-        verified_at: float,
         address: str = "",
+        *,
+        resumed: VerifiedSession | None = None,
     ) -> None:
         self.origin = origin
         self.address = address
         self.idle_since = 0.0
         self.broken = False
-        self._tls = tls
+        self._socket = sock
         self._poll = select.poll()  # created once, used before each exchange
-        self._poll.register(tls, select.POLLIN)
+        self._poll.register(sock, select.POLLIN)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_hostname=origin.host,
+            session=None if resumed is None else resumed.session,
+        )
+        self._sending = False
         self._surplus = False  # OpenSSL has a part of a record that followed a response
         self._sessions = sessions
         self._session_kept = False
-        self._verified_at = verified_at
+        self._verified_at = 0.0
+
+    async def do_handshake(
+        self, handshaking: trio.Lock, resumed: VerifiedSession | None = None
+    ) -> None:
+        """Do the handshake; each of its computations holds the lock `handshaking`.
+
+        Raises: OSError, of which ssl.SSLError is a subclass.
+        """
+        while True:
+            try:
+                async with handshaking:  # a checkpoint: all other tasks run in between
+                    self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                await self._take_in()
+            else:
+                await self._flush()
+                self._verified_at = self._sessions.begin(resumed, self._tls)
+                return
 
     async def start(self, data: bytes) -> int:
-        return self._send_nowait(data) if len(data) <= _MAX_RECORD else 0
-
-    async def send(self, data: memoryview) -> None:
-        while data and not self.broken:
-            sent = self._send_nowait(data[:_MAX_RECORD])
-            if not sent and self._tls.fileno() >= 0:
-                with suppress(trio.ClosedResourceError):
-                    await trio.lowlevel.wait_writable(self._tls)
-            data = data[sent:]
-
-    def _send_nowait(self, data: bytes | memoryview) -> int:
-        """Send a record, or nothing; it must be repeated with the same data then."""
-        try:
-            return self._tls.write(data)
-        except ssl.SSLWantWriteError:
+        if len(data) > _SURELY_BUFFERED:
             return 0
-        except (OSError, ValueError):  # ValueError: it was closed
+        await self.send(data)
+        return len(data)
+
+    async def send(self, data: bytes | memoryview) -> None:
+        self._sending = True
+        try:
+            while data and not self.broken:
+                self._tls.write(data[:_CHUNK])
+                data = data[_CHUNK:]
+                await self._flush()
+        except (OSError, trio.ClosedResourceError):
             self.broken = True
             self._sessions.drop(self.origin)
-            return len(data)
+        finally:
+            self._sending = False
 
     async def receive(self, limit: int) -> bytes:
         try:
             data = await self._receive(limit)
-        except ssl.SSLError as error:
-            if not isinstance(error, ssl.SSLEOFError):
-                raise self._broken(tls=True) from None
-            if _is_reset(error):
-                raise self._broken() from None
+        except (ssl.SSLEOFError, ssl.SSLSyscallError):
             data = b""  # no close_notify: the length of a response shows where it ends
-        except (OSError, ValueError, trio.ClosedResourceError):  # ValueError: it was closed
-            raise self._broken() from None
+        except (OSError, trio.ClosedResourceError) as error:
+            self._sessions.drop(self.origin)
+            raise BrokenConnection(tls=isinstance(error, ssl.SSLError)) from None
         if not self._session_kept:  # its ticket arrives before the first response
             self._keep_session(responded=bool(data))
         return data
 
     async def _receive(self, limit: int) -> bytes:
         while True:
-            if not self._tls.pending():
-                await trio.lowlevel.wait_readable(self._tls)
+            if not self._has_unread():
+                await self._take_in()
             try:
                 return self._tls.read(limit)
             except ssl.SSLWantReadError:
-                pass  # a part of a record, or a session ticket
-            except ssl.SSLWantWriteError:  # a key update, for which the socket has no room
-                await trio.sleep(_NO_ROOM_SECONDS)  # `send` may be the task that waits for room
-
-    def _broken(self, *, tls: bool = False) -> BrokenConnection:
-        self._sessions.drop(self.origin)
-        return BrokenConnection(tls=tls)
+                if not self._sending:  # else the sending task flushes OpenSSL's own records
+                    await self._flush()
 
     def _keep_session(self, *, responded: bool) -> None:
         if responded:
@@ -299,33 +324,62 @@ class TlsConnection:
             self._sessions.drop(self.origin)
 
     async def receive_ready(self, limit: int) -> bytes:
-        if not self._tls.pending() and not self._poll.poll(0):
+        if not self._has_unread() and not self._poll.poll(0):
             return b""
         try:
-            return self._tls.read(limit)
-        except (OSError, ValueError):  # part of a record, the end, a failure, or closed
-            self._surplus = True
-            return b""
+            for _ in range(_READS_PER_RECORD):
+                if not self._has_unread():
+                    self._take_in_nowait()
+                with suppress(ssl.SSLWantReadError):
+                    return self._tls.read(limit)
+        except OSError:  # the end, a failure, or closed
+            pass
+        self._surplus = True
+        return b""
 
     def is_reusable(self) -> bool:
         # A late session ticket counts as a byte: that connection is closed although it is usable.
-        if self.broken or self._surplus or self._tls.fileno() < 0:
+        if self.broken or self._surplus or self._socket.fileno() < 0:
             return False
-        return not self._tls.pending() and not self._poll.poll(0)
+        return not self._has_unread() and not self._poll.poll(0)
 
     def close(self) -> None:
-        if self._tls.fileno() >= 0:
-            trio.lowlevel.notify_closing(self._tls)
-            self._tls.close()  # no close_notify: a complete response needs none, it could block
+        if self._socket.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()  # no close_notify: a complete response needs none, it could block
 
+    def _has_unread(self) -> bool:
+        return bool(self._tls.pending() or self._incoming.pending)
 
-def _is_reset(error: ssl.SSLEOFError) -> bool:
-    """Return whether the peer has reset the connection, and not closed it.
+    async def _flush(self) -> None:
+        """Send the records that OpenSSL has written. Raises: OSError, ClosedResourceError."""
+        while data := self._outgoing.read():
+            while (sent := self._send_nowait(data)) < len(data):
+                data = data[sent:]
+                await trio.lowlevel.wait_writable(self._socket)
 
-    Before Python 3.13 both raise SSLEOFError. OpenSSL gives a reason for the end of the stream
-    alone, before 3.0 for neither.
-    """
-    return not error.reason and ssl.OPENSSL_VERSION_INFO >= (3,)
+    def _send_nowait(self, data: bytes) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    async def _take_in(self) -> None:
+        """Wait for bytes or the end of the stream. Raises: OSError, ClosedResourceError."""
+        if self._socket.fileno() < 0:
+            raise trio.ClosedResourceError
+        await trio.lowlevel.wait_readable(self._socket)
+        self._take_in_nowait()
+
+    def _take_in_nowait(self) -> None:
+        try:
+            data = self._socket.recv(_MAX_RECORD)
+        except BlockingIOError:
+            return
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
 
 
 class StreamConnection:
@@ -470,44 +524,22 @@ async def start_tls(
     Raises: TlsError.
     """
     known = None if fresh else sessions.get(origin, context)
-    to_close: socket.socket = sock
     try:
         if not fast_path:
             return await _by_stream(origin, sock, context, address)
-        to_close = tls = context.wrap_socket(
-            sock,
-            do_handshake_on_connect=False,
-            suppress_ragged_eofs=False,
-            server_hostname=origin.host,
-            session=None if known is None else known.session,
-        )
-        await do_handshake(tls, handshaking)
+        connection = TlsConnection(origin, sock, context, sessions, address, resumed=known)
+        await connection.do_handshake(handshaking, known)
     except (OSError, trio.BrokenResourceError) as error:  # an SSLError is an OSError
         sessions.drop(origin)
-        to_close.close()
+        sock.close()
         cause = error.__cause__  # the reason why trio's stream broke
         raise TlsError(
             _sentence(origin, cause if isinstance(cause, ssl.SSLError) else error)
         ) from None
     except BaseException:
-        to_close.close()
+        sock.close()
         raise
-    return TlsConnection(origin, tls, sessions, sessions.begin(known, tls), address)
-
-
-async def do_handshake(tls: ssl.SSLSocket, handshaking: trio.Lock) -> None:
-    """Do the handshake; each of its computations holds the lock `handshaking`.
-
-    Raises: OSError, of which ssl.SSLError is a subclass.
-    """
-    while True:
-        try:
-            async with handshaking:  # a checkpoint: all other tasks run in between
-                return tls.do_handshake()
-        except ssl.SSLWantReadError:
-            await trio.lowlevel.wait_readable(tls)
-        except ssl.SSLWantWriteError:
-            await trio.lowlevel.wait_writable(tls)
+    return connection
 
 
 async def _by_stream(

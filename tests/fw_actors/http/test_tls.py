@@ -79,12 +79,12 @@ both = pytest.mark.parametrize("fast_path", [True, False], ids=["own", "trio's s
 
 @asynccontextmanager
 async def connected(
-    *, fast_path: bool
+    *, fast_path: bool, tickets: int = 0
 ) -> AsyncIterator[tuple[Connection, trio.SSLStream[RecordStream]]]:
     """Both ends of a TLS connection over TCP."""
     authority = trustme.CA()
     receiving, sending = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    receiving.num_tickets = 0
+    receiving.num_tickets = tickets
     authority.issue_cert("h").configure_cert(receiving)
     authority.configure_trust(sending)
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -185,23 +185,41 @@ async def test_request_longer_than_socket_buffer_is_sent_while_peer_reads(fast_p
         assert read == sent
 
 
-async def test_request_of_one_record_waits_for_full_socket() -> None:
-    """A record that found no room is sent again, whole and once."""
-    requests = [bytes([number]) * 16_000 for number in range(100)]
+async def test_short_request_waits_for_full_socket() -> None:
+    requests = [bytes([number]) * 8_000 for number in range(200)]
     async with connected(fast_path=True) as (connection, server):
         read = bytearray()
-        blocked = False
-        async with trio.open_nursery() as nursery:
+
+        async def send_all() -> None:
             for request in requests:
-                sent = await connection.start(request)
-                if sent < len(request):
-                    assert sent == 0
-                    if not blocked:
-                        blocked = True
-                        nursery.start_soon(_read_into, server, read, sum(map(len, requests)))
-                    await connection.send(memoryview(request))
-        assert blocked
+                assert await connection.start(request) == len(request)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_all)
+            await trio.testing.wait_all_tasks_blocked()  # the socket is full
+            nursery.start_soon(_read_into, server, read, sum(map(len, requests)))
         assert read == b"".join(requests)
+
+
+async def test_receiver_that_floods_session_tickets_delays_no_other_task() -> None:
+    """OpenSSL reads tickets as long as there are any, so it gets few of them at a time."""
+    passes = 0
+
+    async def count_passes() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await trio.lowlevel.checkpoint()
+
+    async with (
+        connected(fast_path=True, tickets=1000) as (connection, server),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(server.send_all, b"a response")  # about 250 KiB before it
+        nursery.start_soon(count_passes)
+        assert await connection.receive(10) == b"a response"
+        nursery.cancel_scope.cancel()
+    assert passes > 12
 
 
 async def _read_into(server: trio.SSLStream[RecordStream], read: bytearray, length: int) -> None:
