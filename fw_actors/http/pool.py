@@ -226,14 +226,16 @@ class Pool:
     def give_back(self, connection: Connection) -> None:
         """End the use of a connection after a whole response.
 
-        The POST that has waited longest gets it; otherwise it is kept within the limits, or closed.
+        The POST that has waited longest gets it, or its place if the receiver has closed it;
+        otherwise it is kept within the limits, or closed.
         """
         own = self._origins[connection.origin]
         if own.line and not self._is_closed and connection.is_reusable():
             next(iter(own.line)).end(connection)
             self._reused += 1
             return
-        if self._is_closed or not self.limits.idle or len(own.idle) >= self.limits.idle_per_origin:
+        full = not self.limits.idle or len(own.idle) >= self.limits.idle_per_origin
+        if self._is_closed or own.line or full:
             self.discard(connection)
             return
         if len(self._idle) >= self.limits.idle:
@@ -245,8 +247,15 @@ class Pool:
         self._end(connection.origin, own)
 
     def discard(self, connection: Connection) -> None:
-        """End the use of a connection that cannot be used again."""
-        self._end(connection.origin, self._origins[connection.origin])
+        """End the use of a connection that cannot be used again.
+
+        The POST that has waited longest opens another one in its place. Otherwise all POSTs to a
+        receiver that closes its connections would wait for one that hangs.
+        """
+        own = self._origins[connection.origin]
+        self._end(connection.origin, own)
+        if own.line:
+            next(iter(own.line)).end(None)
         self._close(connection)
 
     def sweep(self) -> None:

@@ -169,6 +169,30 @@ async def test_wait_ends_with_the_last_connection(pool: Pool, ends: str) -> None
     assert trio.current_time() - began < 1.0
 
 
+@pytest.mark.parametrize("ends", ["dead", "discarded"])
+async def test_post_takes_the_place_of_a_closed_connection(pool: Pool, ends: str) -> None:
+    closed, hanging = in_use(pool, 2)
+    got: list[tuple[int, Connection | None]] = []
+
+    async def wait(number: int) -> None:
+        got.append((number, await pool.wait(HERE, 1.0)))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(2):
+            nursery.start_soon(wait, number)
+            await wait_all_tasks_blocked()
+        if ends == "dead":
+            cast(Held, closed).reusable = False
+            pool.give_back(closed)
+        else:
+            pool.discard(closed)
+        await wait_all_tasks_blocked()
+        assert got == [(0, None)]
+        assert (pool.statistics().in_use, pool.statistics().idle) == (1, 0)
+        pool.give_back(hanging)
+    assert got == [(0, None), (1, hanging)]
+
+
 @pytest.mark.parametrize(("seconds", "waited"), [(0.25, 0.25), (15.0, MAX_WAIT_SECONDS)])
 async def test_wait_ends_at_its_limit(
     autojump_clock: MockClock, seconds: float, waited: float
