@@ -158,7 +158,7 @@ class Dispatcher(Actor):
         self._batching = False
         self._take_freed_slots()  # also those without a message
         self._polls.begin()
-        awaited = self._slots_await_outcomes
+        awaited = self._outcomes_awaited
         # Works on copies: a failed transaction leaves this actor's state unchanged.
         plan = ClaimPlan(
             self._receivers,
@@ -192,8 +192,8 @@ class Dispatcher(Actor):
         self._forget_idle_receivers()
         self._polls.after(UNAVAILABLE_SECONDS if unstarted else self._seconds_until(batch))
         # No message tells of recorded outcomes, and those of slots that the claim did not have may
-        # have been recorded while it ran.
-        if self._more and (awaited or self._slots_await_outcomes):
+        # have been recorded while it ran. Whether slots were scarce shows only what it left free.
+        if self._more and self._is_scarce(plan.left) and (awaited or self._outcomes_awaited):
             self._polls.within(RECORDED_SECONDS)
         if plan.read_most:
             self._polls.soon()
@@ -330,11 +330,13 @@ class Dispatcher(Actor):
         return max(0, self._slots - len(self._actors))
 
     @property
-    def _slots_await_outcomes(self) -> bool:
-        """Whether slots are scarce and some of them only wait for an outcome to be recorded."""
-        if self._free >= max(self._per_receiver, self._slots // 2):
-            return False
+    def _outcomes_awaited(self) -> bool:
+        """Whether some slots only wait for an outcome to be recorded."""
         return len(self._actors) > sum(each.in_flight for each in self._receivers.values())
+
+    def _is_scarce(self, free: int) -> bool:
+        """Return whether so few free slots may be too few for some receiver."""
+        return free < max(self._per_receiver, self._slots // 2)
 
     def _note_turns(self, batch: ClaimedBatch) -> None:
         if batch.leased is None:

@@ -582,6 +582,11 @@ class ClaimPlan:
         self._targets: dict[StoredWebhook | None, Endpoint | None] = {}
 
     @property
+    def left(self) -> int:
+        """The number of slots that the claim has left free."""
+        return self._free
+
+    @property
     def exhausted(self) -> bool:
         """Whether no slot is free."""
         return self._free <= 0

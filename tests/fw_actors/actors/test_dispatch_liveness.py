@@ -89,3 +89,37 @@ async def test_due_deliveries_do_not_pause_while_slots_are_free(
                 await post.settled(delivery)
     times = [got.at for got in receiver.posts]
     assert max(after - before for before, after in pairwise(times)) < EXPLAINED_SECONDS
+
+
+async def test_slots_that_come_free_during_a_claim_are_used(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of four slots wait for outcomes, which are recorded while a claim takes the others."""
+    receiver = ScriptedReceiver(["200"], busy=0.5)
+    async with delivering(
+        tmp_path, receiver, delivery_concurrency=4, per_receiver_concurrency=1
+    ) as post:
+        for number in range(2):
+            await post.webhook(f"https://fast{number}.test/hook", "invoice.paid")
+        for number in range(4):
+            await post.webhook(f"https://slow{number}.test/hook", "invoice.sent")
+        write = post.site.store.write
+
+        async def write_slowly(*args: Any, **options: Any) -> object:
+            result = await write(*args, **options)
+            await trio.sleep(0.1)
+            return result
+
+        await post.emit("invoice.paid")
+        await trio.sleep(0.45)
+        monkeypatch.setattr(post.site.store, "write", write_slowly)
+        receiver.busy = 5.0
+        await trio.sleep(0.1)
+        assert len(post.pool) == 2  # their outcomes are being written
+        await write(
+            lambda tx: post.site.handle(tx, "Administrator").webhooks.emit("invoice.sent", {})
+        )
+        await trio.sleep(3.0)
+    slow = [got.at for got in receiver.posts if "slow" in got.url]
+    assert len(slow) == 4
+    assert max(slow) - min(slow) < 0.5
