@@ -8,8 +8,9 @@ Rules: B-197, B-237, B-236, B-210, B-233, B-211.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
+from math import inf
 from typing import Any, Final
 
 from fw_actors.actors.delivery import AttemptsEnded, AttemptsInFlight, RetryDue, SlotFreed
@@ -46,6 +47,7 @@ BATCH_SECONDS: Final = 0.005
 RECORDED_SECONDS: Final = 0.02  # the time to record an outcome, its batch window included
 MIN_FREE_SLOTS: Final = 4
 """Fewer free slots wait for the batch window, so that each failure does not cause a poll."""
+HELD_BACK_SECONDS: Final = 1.0
 RECEIVERS_SHOWN: Final = 100
 MAX_TURNS: Final = 10_000
 _ORDER_SHOWN: Final = ("paused", "failing", "slow", "healthy")
@@ -116,6 +118,9 @@ class Dispatcher(Actor):
         self._turns: dict[str, int] = {}
         """The number of the last claim that has leased deliveries of a Webhook."""
         self._claims = 0
+        self._held_back: set[str] = set()
+        """Webhooks whose payloads are too long while so many bytes are in flight."""
+        self._held_back_until, self._held_bytes = -inf, 0
         self._paused = set() if paused is None else paused
         for receiver in list(self._paused):
             self._set_paused(receiver, paused=True, make=True)
@@ -167,6 +172,7 @@ class Dispatcher(Actor):
             self._per_receiver,
             self._attempts.long_bytes,
             self._turns,
+            self._still_held_back(),
         )
         claims = self._deliveries if self._packed else self._deliveries.row_by_row
         try:
@@ -195,7 +201,7 @@ class Dispatcher(Actor):
         # have been recorded while it ran. Whether slots were scarce shows only what it left free.
         if self._more and self._is_scarce(plan.left) and (awaited or self._outcomes_awaited):
             self._polls.within(RECORDED_SECONDS)
-        if plan.read_most:
+        if plan.read_most or self._hold_back(batch, due, plan):
             self._polls.soon()
         if unstarted:
             self._more = True
@@ -346,6 +352,30 @@ class Dispatcher(Actor):
         self._claims += 1
         for lease in batch.leased.leases:
             self._turns[lease.webhook] = self._claims
+
+    def _still_held_back(self) -> Set[str]:
+        """Return the Webhooks to hold back; none once bytes came free, or after a second."""
+        ended = self.context.time() >= self._held_back_until
+        if self._held_back and (ended or self._attempts.long_bytes < self._held_bytes):
+            self._held_back = set()
+        return self._held_back
+
+    def _hold_back(
+        self, batch: ClaimedBatch, dues: Sequence[LeasedDelivery], plan: ClaimPlan
+    ) -> bool:
+        """Hold back Webhooks of which the claim has returned all deliveries.
+
+        Returns: whether to claim again, because the returned ones have had the slots of others. It
+        ends, since each such claim sends something or holds back a further Webhook.
+        """
+        if batch.leased is None or not batch.leased.returned:
+            return False
+        if not self._held_back:
+            self._held_back_until = self.context.time() + HELD_BACK_SECONDS
+        self._held_bytes = plan.held
+        returned = set(batch.leased.returned.values())
+        self._held_back |= returned.difference(due.job.partition for due in dues)
+        return True
 
     async def _give_back_claim(self, batch: ClaimedBatch) -> None:
         """Give back an unusable claim; the next one does without packed rows."""

@@ -136,7 +136,7 @@ class Leased(NamedTuple):
     it. `orphans` are the jobs whose deliveries were deleted. The rows are decoded
     after the transaction, because trio's thread waits for all Python code in the store's thread.
     `rows` has the rows instead if they were not packed. `returned` are
-    the jobs whose payloads were too many bytes to be read.
+    the jobs whose payloads were too many bytes to be read, with their Webhooks.
     """
 
     leases: Sequence[Lease]
@@ -145,7 +145,7 @@ class Leased(NamedTuple):
     orphans: list[int]
     long: dict[str, bytes]
     rows: Sequence[tuple[_Row, bytes]] = ()
-    returned: Set[int] = frozenset()
+    returned: Mapping[int, str] = MappingProxyType({})
 
     def all_rows(self) -> Iterator[tuple[_Row, bytes]]:
         """Yield each row with its payload, empty for a long one. Raises: StatementError."""
@@ -411,7 +411,7 @@ class DeliveryClaims:
         limits permit, and find the jobs whose delivery was deleted."""
         leases = {lease.webhook: (at, lease.stored) for at, lease in enumerate(leased.leases)}
         rows = [row for row, _ in leased.all_rows() if row.delivery is None or row.size is None]
-        returned = set()
+        returned: dict[int, str] = {}
         for row in sorted(rows, key=lambda row: (leases[row.webhook][0], row.key)):
             stored = leases[row.webhook][1]
             if row.delivery is None:
@@ -424,7 +424,7 @@ class DeliveryClaims:
                 if limits is not None:
                     limits.hold(len(payload))
             else:
-                returned.add(row.key)
+                returned[row.key] = row.webhook
         return leased._replace(returned=returned)
 
 
@@ -572,10 +572,12 @@ class ClaimPlan:
         per_receiver: int,
         held: int = 0,
         turns: Mapping[str, int] = MappingProxyType({}),
+        held_back: Set[str] = frozenset(),
     ) -> None:
         """`held`: the bytes of long payloads in flight. `turns`: the number of the last claim that
-        has leased deliveries of each Webhook."""
+        has leased deliveries of each Webhook. `held_back`: Webhooks without further deliveries."""
         self._known, self._free, self._turns = receivers, free, turns
+        self._held_back = held_back
         self._slots, self._per_receiver = slots, per_receiver
         self._held, self._read = held, 0
         self._copies: dict[Origin | None, ReceiverSlots] = {}
@@ -593,6 +595,8 @@ class ClaimPlan:
 
     def free(self, stored: StoredWebhook | None) -> int:
         """Return how many of this Webhook's deliveries may start now."""
+        if stored is not None and stored.name in self._held_back:
+            return 0
         return startable(self._copy(stored), self._free, self._slots)
 
     def take(self, stored: StoredWebhook | None, count: int) -> None:
@@ -613,6 +617,11 @@ class ClaimPlan:
     def hold(self, size: int) -> None:
         """Count the bytes of a long payload."""
         self._read += size
+
+    @property
+    def held(self) -> int:
+        """The bytes of long payloads in flight, with those that the claim has read."""
+        return self._held + self._read
 
     @property
     def read_most(self) -> bool:

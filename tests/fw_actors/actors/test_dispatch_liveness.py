@@ -19,6 +19,7 @@ from trio.testing import MockClock
 from fw_actors.http import Endpoint, ReceiverResponse
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.store import Tx
+from fw_actors.webhooks import claims
 from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
 
 MAX_ANSWER_SECONDS = 0.2
@@ -123,3 +124,37 @@ async def test_slots_that_come_free_during_a_claim_are_used(
     slow = [got.at for got in receiver.posts if "slow" in got.url]
     assert len(slow) == 4
     assert max(slow) - min(slow) < 0.5
+
+
+async def test_payloads_that_are_too_long_for_now_keep_no_slots(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes in flight are at their limit, and the turn is that of long payloads."""
+    long = {"text": "x" * 2 * claims.SHORT}
+    monkeypatch.setattr(claims, "MAX_HELD", claims.SHORT)
+    receiver = ScriptedReceiver(["200"])
+    async with delivering(
+        tmp_path, receiver, delivery_concurrency=8, per_receiver_concurrency=8
+    ) as post:
+        await post.webhook("https://hanging.test/hook", "invoice.drawn")
+        await post.webhook("https://many.test/hook", "invoice.paid")
+        await post.webhook("https://short.test/hook", "invoice.sent")
+        for event in ["invoice.paid"] * 3 + ["invoice.sent"]:  # the window grows to all slots
+            await post.emit(event)
+            await trio.sleep(0.1)
+        receiver.busy = 9.0
+        await post.emit("invoice.drawn", long)
+        await trio.sleep(0.1)
+        receiver.busy = 0.0
+        began = trio.current_time()
+        paid = [{"name": "invoice.paid", "data": long}] * 8
+
+        def emit_many(tx: Tx) -> None:
+            sent = {"name": "invoice.sent", "data": {}}
+            post.site.handle(tx, "Administrator").webhooks.emit_many([*paid, sent])
+
+        await post.site.store.write(emit_many)
+        await trio.sleep(12.0)
+    times = {got.url: got.at + receiver.began - began for got in receiver.posts}
+    assert times["https://short.test/hook"] < 0.1
+    assert 8.5 < times["https://many.test/hook"] < 9.5  # when the long one has ended
