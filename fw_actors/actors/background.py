@@ -35,6 +35,7 @@ from fw_actors.runtime import (
     Overflow,
     Ref,
     Request,
+    Timer,
     handles,
 )
 from fw_actors.store import Store, StoreError, Tx
@@ -55,7 +56,7 @@ class Replayer(Actor):
 
     def __init__(self, site: Site, log: Log) -> None:
         self._site, self._log = site, log
-        self._pending = False
+        self._timer: Timer | None = None
         self._polled_at = -inf
 
     async def started(self) -> None:
@@ -71,7 +72,6 @@ class Replayer(Actor):
             self._after(rest)
             return
         self._polled_at = self.context.time()
-        self._pending = False
         bulk, store = self._site.bulk, self._site.store
         try:
             run = await store.read(bulk.running)
@@ -106,9 +106,8 @@ class Replayer(Actor):
 
     def _after(self, seconds: float) -> None:
         """Keep at most one wake-up of its own pending, however many others arrive."""
-        if not self._pending:
-            self._pending = True
-            self.context.after(seconds, WakeUp())
+        if self._timer is None or not self._timer.pending:
+            self._timer = self.context.after(seconds, WakeUp())
 
 
 ERROR_LOG_RETRY_SECONDS: Final = 5.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.actors.background import A_DEFECT
-from fw_actors.actors.sweeper import RETRY_SECONDS
+from fw_actors.actors.queue_worker import WakeUp
+from fw_actors.actors.sweeper import PAUSE_SECONDS, RETRY_SECONDS
 from fw_actors.errors import OverloadedError
 from fw_actors.webhooks import replay
 from fw_actors.webhooks.replay import BulkReplays
@@ -74,6 +76,41 @@ async def test_bulk_replay_reports_progress_until_done(
         assert (over["id"], over["state"], over["done"]) == (run["id"], "done", 5)
         assert (over["replayed"], over["refused"], over["error"]) == (5, {}, "")
         assert await replays(site) == 5
+
+
+async def test_commits_of_other_processes_leave_the_pauses_between_batches(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wake-up may carry out a batch early, but begins no second series of batches."""
+    monkeypatch.setattr(replay, "BATCH", 1)
+    carry_out = BulkReplays.carry_out
+    times: list[float] = []
+
+    def noted(self: BulkReplays, *args: Any) -> None:
+        times.append(trio.current_time())
+        carry_out(self, *args)
+
+    monkeypatch.setattr(BulkReplays, "carry_out", noted)
+    async with http_site(tmp_path) as site:
+        sid = await manager(site)
+        await failures(site, 30)
+        write = site.site.store.write
+
+        async def write_slowly(*args: Any, **options: Any) -> object:
+            await trio.sleep(0.03)
+            return await write(*args, **options)
+
+        await site.op("webhooks.replayMany", FAILED, sid=sid)
+        monkeypatch.setattr(site.site.store, "write", write_slowly)
+        replayer = site.service.runtime.ref("replayer")
+        for _ in range(8):
+            await trio.sleep(0.063)
+            replayer.tell(WakeUp(elsewhere=True))
+        await trio.sleep(0.1)
+        times.clear()
+        await trio.sleep(0.6)
+    assert len(times) > 3
+    assert min(after - before for before, after in pairwise(times)) > PAUSE_SECONDS + 0.029
 
 
 async def test_bulk_replay_continues_in_next_process(
