@@ -129,7 +129,7 @@ async def test_slots_that_come_free_during_a_claim_are_used(
 async def test_payloads_that_are_too_long_for_now_keep_no_slots(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes in flight are at their limit, and the turn is that of long payloads."""
+    """The bytes in flight are at their limit, and the turn is that of long payloads (B-218)."""
     long = {"text": "x" * 2 * claims.SHORT}
     monkeypatch.setattr(claims, "MAX_HELD", claims.SHORT)
     receiver = ScriptedReceiver(["200"])
