@@ -7,6 +7,7 @@ may be longer than these times explain.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain, pairwise
 from pathlib import Path
 from random import Random
@@ -16,11 +17,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.http import Endpoint, ReceiverResponse
+from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
-from fw_actors.store import Tx
+from fw_actors.rules.concurrency import ReceiverSlots, startable
+from fw_actors.store import Tx, jobs
 from fw_actors.webhooks import claims
-from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
+from fw_actors.webhooks.claims import DeliveryClaims
+from fw_actors.webhooks.events import QUEUE
+from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 
 MAX_ANSWER_SECONDS = 0.2
 MAX_WRITE_SECONDS = 0.05
@@ -90,6 +94,90 @@ async def test_due_deliveries_do_not_pause_while_slots_are_free(
                 await post.settled(delivery)
     times = [got.at for got in receiver.posts]
     assert max(after - before for before, after in pairwise(times)) < EXPLAINED_SECONDS
+
+
+class ReceiverWithPauses(ScriptedReceiver):
+    """Answers some POSTs late."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(["200"])
+        self._random = random
+        self._times = random.choice([[0.01], [0.01, 3.0], [0.01, 0.01, 0.01, 6.0], [0.9, 1.1]])
+
+    async def post(
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
+        self.busy = self._random.choice(self._times)
+        return await super().post(target, body, make_headers, timeout=timeout)
+
+
+async def may_start(post: DeliverySite, webhooks: Mapping[str, str]) -> bool:
+    """Return whether a delivery is due and has a slot; `webhooks` are the receivers by name."""
+    due = await post.site.store.read(
+        lambda tx: {head.partition for head in jobs.heads(tx, QUEUE) if head.next_at <= tx.now}
+    )
+    facts: Any = (await post.runtime.ref("dispatcher").inspect()).described
+    known = {
+        each["origin"]: ReceiverSlots(
+            each["limit"], each["window"], each["health"] == "slow", each["in_flight"]
+        )
+        for each in facts["receivers"]
+    }
+    new = ReceiverSlots(limit=1)
+    return any(
+        startable(known.get(webhooks[name], new), facts["free"], facts["slots"])
+        for name in due & webhooks.keys()
+    )
+
+
+@pytest.mark.parametrize("seed", range(16))
+async def test_no_delivery_that_may_start_waits_for_a_regular_poll(
+    seed: int, tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside deliveries whose payloads are too long to be in flight together (B-237)."""
+    random = Random(seed)
+    monkeypatch.setattr(claims, "MAX_HELD", 3 * claims.SHORT)
+    claim, claimed_at, longest = DeliveryClaims.claim, 0.0, 0.0
+
+    def noted(self: DeliveryClaims, *args: Any) -> Any:
+        nonlocal claimed_at
+        claimed_at = trio.current_time()
+        return claim(self, *args)
+
+    monkeypatch.setattr(DeliveryClaims, "claim", noted)
+    slots = random.choice([2, 4, 8, 16])
+    slowest_write = random.choice([0.0, 0.005, MAX_WRITE_SECONDS])
+    async with delivering(
+        tmp_path,
+        ReceiverWithPauses(random),
+        delivery_concurrency=slots,
+        per_receiver_concurrency=random.randint(1, slots),
+    ) as post:
+        write = post.site.store.write
+
+        async def write_slowly(*args: Any, **options: Any) -> object:
+            await trio.sleep(random.uniform(0.0, slowest_write))
+            result = await write(*args, **options)
+            await trio.sleep(random.uniform(0.0, slowest_write))
+            return result
+
+        webhooks = {}
+        for number in range(random.randint(2, 6)):
+            await post.webhook(f"https://long{number}.test/hook", "invoice.drawn")
+            url = f"https://short{number}.test/hook"
+            name = await post.webhook(url, "invoice.paid")
+            webhooks[name] = str(parse_endpoint(url).origin)
+        drawn = {"name": "invoice.drawn", "data": {"text": "x" * claims.SHORT}}
+        events = random.choices([drawn, {"name": "invoice.paid", "data": {}}], k=10)
+        monkeypatch.setattr(post.site.store, "write", write_slowly)
+        await write(lambda tx: post.site.handle(tx, "Administrator").webhooks.emit_many(events))
+        since = trio.current_time()
+        for _ in range(300):
+            await trio.sleep(0.02)
+            if not await may_start(post, webhooks):
+                since = trio.current_time()
+            longest = max(longest, trio.current_time() - max(since, claimed_at))
+    assert longest < 0.1 + 3 * slowest_write
 
 
 async def test_slots_that_come_free_during_a_claim_are_used(
