@@ -164,6 +164,10 @@ class Dispatcher(Actor):
         self._take_freed_slots()  # also those without a message
         self._polls.begin()
         awaited = self._outcomes_awaited
+        if not self._free:  # a claim would lease nothing
+            self._more = True
+            self._polls.after(RECORDED_SECONDS if awaited else MAX_SLEEP_SECONDS)
+            return
         # Works on copies: a failed transaction leaves this actor's state unchanged.
         plan = ClaimPlan(
             self._receivers,
