@@ -27,6 +27,7 @@ export async function call(method, path, body) {
     throw new ApiError(0, UNREACHABLE);
   }
   const content = await response.json().catch(() => null);
+  if (response.ok && content === null) throw new ApiError(0, UNREACHABLE); // it ended early
   if (response.ok) return content;
   const error = content?.error ?? { type: "Unreachable", message: `The service answered ${response.status}. Try again.` };
   if (response.status === 401 && !document.body.classList.contains("entrance")) {

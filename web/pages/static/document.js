@@ -11,7 +11,16 @@ const pad = (number) => String(number).padStart(2, "0");
 // Conversion of values between inputs and JSON.
 function local(utc) {
   const at = new Date(utc);
-  return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+  return `${String(at.getFullYear()).padStart(4, "0")}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+}
+
+// Text that is no JSON yet is a change, too; it is not sent.
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
 }
 
 function valueOf(input) {
@@ -22,7 +31,7 @@ function valueOf(input) {
     // An unchanged time is sent as received: the input has no milliseconds, and no repeated hour.
     case "datetime": return text === "" ? null : text === input.dataset.shown ? input.dataset.utc : new Date(text).toISOString();
     case "secret": return text === "" ? null : text; // null keeps the stored value
-    case "json": return text.trim() === "" ? null : JSON.parse(text);
+    case "json": return text.trim() === "" ? null : parsed(text);
     case "date": case "link": return text === "" ? null : text;
     default: return text;
   }
@@ -37,7 +46,7 @@ function rowsOf(table) {
 }
 
 // The values that the form sends: applicable fields, and typed secrets.
-function collect() {
+function collect(form) {
   const values = {};
   for (const input of form.querySelectorAll("[data-kind]")) {
     if (input.closest("[data-table]") || input.readOnly || input.disabled) continue;
@@ -59,7 +68,7 @@ const pick = (values, wanted) => Object.fromEntries(Object.entries(values).filte
 function isValidJson() {
   for (const input of form.querySelectorAll("[data-kind=json]")) {
     try {
-      valueOf(input);
+      JSON.parse(input.value.trim() || "null");
     } catch {
       blame(input, "This is not JSON.");
       return false;
@@ -80,9 +89,10 @@ function isValidInBrowser() {
 
 let initial;
 let leaving = false;
-const changes = () => pick(collect(), ([key, value]) => !same(value, initial[key]));
+const changes = () => pick(collect(form), ([key, value]) => !same(value, initial[key]));
 const leave = (path, text) => {
   leaving = true;
+  form.inert = true; // the next page would not have what is typed until it arrives
   if (text) flashNext(form.dataset.note ? `${text} ${form.dataset.note}` : text);
   location.assign(path);
 };
@@ -90,9 +100,20 @@ const leave = (path, text) => {
 async function save() {
   if (leaving) return; // it is done: the next page is on its way
   if (!isValidInBrowser() || !isValidJson()) return;
+  const focused = document.activeElement;
+  form.inert = true; // what is typed now would not be sent
+  try {
+    await send();
+  } finally {
+    form.inert = leaving;
+    if (!leaving && form.contains(focused)) focused.focus();
+  }
+}
+
+async function send() {
   if (name === undefined) {
     // Emptied fields are sent too: omitted ones would get their defaults again.
-    const body = pick(collect(), ([key, value]) => !isEmpty(value) || !isEmpty(initial[key]));
+    const body = pick(collect(form), ([key, value]) => !isEmpty(value) || !isEmpty(initial[key]));
     const made = await call("POST", documentPath(doctype), body);
     leave(`${list}/${encodeURIComponent(made.data.name)}`, "Created.");
     return;
@@ -140,7 +161,7 @@ async function act(kind) {
 }
 
 // Fields that only apply for one value of another field.
-function applying() {
+function applying(form) {
   for (const holder of form.querySelectorAll("[data-shown-when]")) {
     const [field, value] = holder.dataset.shownWhen.split("=");
     holder.hidden = form.elements.namedItem(field)?.value !== value;
@@ -196,20 +217,27 @@ function secrets() {
 }
 
 for (const input of form.querySelectorAll("[data-utc]:not([data-utc=''])")) {
-  input.value = local(input.dataset.utc);
-  input.dataset.shown = input.value;
+  const served = input.cloneNode();
+  served.value = local(input.dataset.utc); // as the browser writes it
+  input.dataset.shown = input.defaultValue = served.value;
 }
-applying();
+applying(form);
 tables();
 secrets();
 revealable(form);
-initial = collect();
-form.addEventListener("change", applying);
+// The values as served: what the user changed while the scripts were loading is a change.
+const served = form.cloneNode(true);
+served.reset();
+applying(served);
+initial = collect(served);
+form.addEventListener("change", () => applying(form));
 onSubmit(form, save);
 for (const button of document.querySelectorAll("[data-act]")) {
   button.addEventListener("click", () => busy(button, () => act(button.dataset.act)));
 }
-addEventListener("pageshow", () => { leaving = false; }); // back again, out of the browser's memory
+addEventListener("pageshow", (event) => { // back again, out of the browser's memory
+  if (event.persisted) leaving = form.inert = false;
+});
 addEventListener("beforeunload", (event) => {
   if (!leaving && Object.keys(changes()).length) event.preventDefault();
 });

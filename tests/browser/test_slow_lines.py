@@ -1,0 +1,233 @@
+"""Pages whose scripts or responses are late, lost or out of order: nothing done meanwhile is lost,
+done twice or shown wrongly (H-158, H-166)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from playwright.sync_api import ConsoleMessage, Dialog, Error, Page, Route, expect
+
+from tests.browser.webhook_kit import HEADERS, emit, make_webhook, status
+from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
+
+SignIn = Callable[[str], None]
+ORDERS = "/app/Sales%20Order"
+OPERATION = "**/api/method/core.services."
+RUN = {
+    "id": "r1",
+    "filters": [["status", "=", "Failed"]],
+    "user": "admin",
+    "replayed": 1,
+    "begun": "2026-01-01T00:00:00Z",
+    "ended": None,
+    "total": 9,
+    "done": 1,
+    "refused": {},
+    "error": "",
+}
+PRESS_AGAIN_ON_LEAVING = """
+() => {
+  const press = () => document.querySelector("BUTTON").click();
+  const again = () => { press(); console.log("pressed again"); };
+  addEventListener("beforeunload", () => setTimeout(again), { once: true });
+  press();
+}
+"""
+
+
+class HeldRequests:
+    """Requests that match `pattern`; each waits until it is let go."""
+
+    def __init__(self, page: Page, pattern: str) -> None:
+        self._page = page
+        self._pattern = pattern
+        self.routes: list[Route] = []
+        page.route(pattern, self._hold)
+
+    def _hold(self, route: Route) -> None:
+        self.routes.append(route)
+
+    def arrive(self, number: int = 1) -> None:
+        """Wait for `number` requests in all."""
+        while len(self.routes) < number:
+            self._page.wait_for_timeout(10)
+
+    def let_go(self) -> None:
+        """Send those that wait, and all further ones, to the service."""
+        self._page.unroute(self._pattern)
+        for route in self.routes:
+            with suppress(Error):  # the page has given it up
+                route.continue_()
+
+
+def make_order(page: Page, **fields: Any) -> str:
+    made = page.request.post("/api/resource/Sales Order", data=fields, headers=HEADERS)
+    assert made.ok, made.text()
+    name: str = made.json()["data"]["name"]
+    return name
+
+
+def stored(page: Page, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = page.request.get(f"/api/resource/Sales Order/{name}").json()["data"]
+    return found
+
+
+def open_held(page: Page, path: str, script: str) -> HeldRequests:
+    """Open the page without one of its scripts."""
+    held = HeldRequests(page, f"**/{script}")
+    page.goto(path, wait_until="commit")
+    held.arrive()
+    return held
+
+
+def middle(locator: Any) -> tuple[float, float]:
+    box = locator.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def select_two(page: Page) -> None:
+    page.goto("/app/User")
+    for name in ("gina", "hugo"):
+        page.get_by_label(name, exact=True).check()
+    page.get_by_role("button", name="Unlock 2 accounts").click()
+
+
+def jobs_answer(*numbers: int) -> str:
+    job = {
+        "queue": "app",
+        "state": "scheduled",
+        "function": "shop.x",
+        "error": None,
+        "user": None,
+        "attempts": 0,
+        "due": "2030-01-01T00:00:00Z",
+        "created": "2026-01-01T00:00:00Z",
+    }
+    return json.dumps({"jobs": [{**job, "id": number} for number in numbers]})
+
+
+def press_twice(page: Page, button: str, following: str) -> None:
+    """Press a button, and again while the page that follows, at `following`, is on its way."""
+    held: list[Route] = []
+    pressed: list[str] = []
+
+    def go_on() -> None:
+        if held and pressed:
+            held.pop().continue_()
+
+    def hold(route: Route) -> None:
+        held.append(route)
+        go_on()
+
+    def take_note(said: ConsoleMessage) -> None:
+        if said.text == "pressed again":
+            pressed.append(said.text)
+            go_on()
+
+    page.route(following, hold)
+    page.on("console", take_note)
+    page.evaluate(PRESS_AGAIN_ON_LEAVING.replace("BUTTON", button))
+
+
+def test_document_changes_typed_while_scripts_load_are_saved(page: Page, sign_in: SignIn) -> None:
+    sign_in("sally")
+    name = make_order(page, title="Early", called="2026-05-01T08:30:00Z", urgent=1, status="New")
+    held = open_held(page, f"{ORDERS}/{name}", "document.js")
+    page.get_by_label("Title").fill("Typed early")
+    page.get_by_label("Called").fill("2026-05-02T09:00")
+    page.get_by_label("Urgent").uncheck()
+    page.get_by_label("Status").select_option("Packed")
+    held.let_go()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    saved = stored(page, name)
+    wanted = ("Typed early", "2026-05-02T07:00:00.000Z", 0, "Packed")
+    assert tuple(saved[each] for each in ("title", "called", "urgent", "status")) == wanted
+
+
+def test_document_left_and_opened_again_shows_stored_values(page: Page, sign_in: SignIn) -> None:
+    """What the browser filled in would be saved over what others have saved meanwhile."""
+    sign_in("sally")
+    name = make_order(page, title="Shared", status="New", notes="ours")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.goto(f"{ORDERS}/{name}")
+    page.get_by_label("Notes").fill("Mine")
+    page.get_by_label("Status").select_option("Shipped")
+    page.get_by_role("link", name="Customer", exact=True).click()
+    expect(page).to_have_url(re.compile("Customer$"))
+    path = f"/api/resource/Sales Order/{name}"
+    assert page.request.put(path, data={"status": "Packed"}, headers=HEADERS).ok
+    page.go_back()
+    expect(page.get_by_role("button", name="Save")).to_be_enabled()
+    expect(page.get_by_label("Status")).to_have_value("Packed")
+    expect(page.get_by_label("Notes")).to_have_value("ours")
+
+
+def test_document_typed_on_during_save_shows_what_is_saved(page: Page, sign_in: SignIn) -> None:
+    sign_in("sally")
+    name = make_order(page, title="Slow")
+    page.goto(f"{ORDERS}/{name}")
+    notes = page.get_by_label("Notes")
+    notes.fill("first")
+    held = HeldRequests(page, "**/api/resource/**")
+    page.get_by_role("button", name="Save").click()
+    held.arrive()
+    page.mouse.click(*middle(notes))
+    page.keyboard.type(" second")
+    shown = notes.input_value()
+    held.let_go()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    assert stored(page, name)["notes"] == shown
+
+
+def test_refused_save_returns_focus(page: Page, sign_in: SignIn) -> None:
+    sign_in("sally")
+    name = make_order(page, title="Refused")
+    page.goto(f"{ORDERS}/{name}")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.route("**/api/resource/**", lambda route: route.abort())
+    page.get_by_label("Title").fill("Again")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert").first).to_contain_text("did not answer")
+    expect(page.get_by_label("Title")).to_be_focused()
+
+
+def test_response_that_ends_early_is_told(page: Page, sign_in: SignIn) -> None:
+    sign_in("sally")
+    page.goto("/new/Customer")
+    page.get_by_label("Title").fill("Cut")
+    page.route("**/api/resource/**", lambda route: route.fulfill(status=201, body='{"data": {'))
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("alert").first).to_be_visible()
+    page.on("dialog", lambda dialog: dialog.accept())
+
+
+def test_leaving_document_with_invalid_json_is_asked_about(page: Page, sign_in: SignIn) -> None:
+    sign_in("sally")
+    page.goto("/new/Sales%20Order")
+    page.get_by_label("Facts").fill("{no json yet")
+    asked: list[str] = []
+
+    def go(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    page.on("dialog", go)
+    page.get_by_role("link", name="Customer", exact=True).click()
+    expect(page).to_have_url(re.compile("Customer$"))
+    assert asked == ["beforeunload"]
+
+
+def test_old_time_in_table_survives_save(page: Page, sign_in: SignIn) -> None:
+    sign_in("sally")
+    packed = "0900-01-01T00:00:00.000Z"
+    name = make_order(page, title="Old", lines=[{"item": "A", "packed": packed}, {"item": "B"}])
+    page.goto(f"{ORDERS}/{name}")
+    page.get_by_label("Item").last.fill("C")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    assert stored(page, name)["lines"][0]["packed"] == packed
