@@ -231,3 +231,78 @@ def test_old_time_in_table_survives_save(page: Page, sign_in: SignIn) -> None:
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("Saved.")).to_be_visible()
     assert stored(page, name)["lines"][0]["packed"] == packed
+
+
+def test_failed_sign_out_is_told(page: Page, sign_in: SignIn) -> None:
+    """Somebody who leaves the computer must know that the session goes on."""
+    sign_in("sally")
+    page.goto("/app")
+    page.route("**/api/logout", lambda route: route.fulfill(status=503, body="{}"), times=1)
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.locator("#trouble")).to_contain_text("503")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(re.compile("/login$"))
+
+
+def test_suggestions_belong_to_typed_text(page: Page, sign_in: SignIn) -> None:
+    sign_in("sally")
+    page.goto("/new/Sales%20Order")
+    held = HeldRequests(page, "**/api/resource/Customer?*")
+    customer = page.get_by_label("Customer")
+    customer.focus()
+    held.arrive()
+    customer.fill("Café")
+    held.arrive(2)
+    held.routes[1].continue_()
+    options = page.locator(f"#{customer.get_attribute('list')} option")
+    expect(options).to_have_count(1)
+    with page.expect_response("**/api/resource/Customer?*"):
+        held.routes[0].continue_()
+    page.wait_for_timeout(100)
+    expect(options).to_have_count(1)
+    page.on("dialog", lambda dialog: dialog.accept())
+
+
+def test_reloaded_part_keeps_focus_and_selection(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    with LiveReceiver(503) as failing:
+        name = make_webhook(page, failing.url, "slow.focus")
+        delivery = emit(page, "slow.focus", {})
+        eventually(lambda: status(page, delivery) == "Retrying")
+        page.goto(f"/app/Webhook%20Delivery/{delivery}")
+        parts = f"**/app/Webhook%20Delivery/{delivery}"
+        link = page.locator(f"#delivery a[href$='{name}']")
+        link.focus()
+        error = page.locator("#delivery .message.warn")
+        for _ in range(2):
+            with page.expect_response(parts) as renewed:
+                pass  # every two seconds
+            renewed.value.finished()
+            page.wait_for_timeout(100)
+            expect(link).to_be_focused()
+        error.evaluate("(each) => getSelection().selectAllChildren(each)")
+        with page.expect_response(parts) as renewed:
+            pass
+        renewed.value.finished()
+        page.wait_for_timeout(100)
+        assert page.evaluate("getSelection().toString()") == error.inner_text()
+
+
+def test_questions_are_asked_one_after_another(page: Page, sign_in: SignIn) -> None:
+    sign_in("carl")
+    page.goto("/account")
+    for label in ("one", "two"):
+        page.get_by_label("Purpose").fill(label)
+        page.get_by_role("button", name="Make a key").click()
+        expect(page.locator("#keys li").filter(has_text=label)).to_be_visible()
+    held = HeldRequests(page, f"{OPERATION}profile.changeMyPassword")
+    page.get_by_label("Current password", exact=True).fill(PASSWORD)
+    page.get_by_label("New password", exact=True).fill("another good password")
+    page.get_by_role("button", name="Change password").click()
+    held.arrive()
+    page.locator("#keys li").filter(has_text="one").get_by_role("button", name="Revoke").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Revoke this key?")
+    held.routes[0].fulfill(json={})
+    page.wait_for_timeout(200)
+    expect(dialog).to_contain_text("Revoke this key?")

@@ -49,7 +49,13 @@ export const flashNext = (text) => sessionStorage.setItem(FLASH, text);
 // Ask for confirmation: resolves to the typed text, or "" without a field; null for no. `work` runs
 // while the dialog is open; its error is shown there, and it can be repeated. Its arguments are the
 // typed text and the selected ones of `choices` ({ label, options }).
-export function ask({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, field, value = "", choices, work }) {
+export async function ask(question) {
+  const dialog = document.getElementById("ask");
+  while (dialog.open) await new Promise((resolve) => { dialog.addEventListener("close", resolve, { once: true }); });
+  return put(question);
+}
+
+function put({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, field, value = "", choices, work }) {
   const dialog = document.getElementById("ask");
   const form = dialog.querySelector("form");
   const button = document.getElementById("ask-ok");
@@ -130,11 +136,15 @@ export function suggest(root = document) {
     document.body.append(list);
     input.setAttribute("list", list.id);
     let timer;
+    let asked = 0;
     const load = async () => {
+      asked += 1;
+      const turn = asked;
       const typed = input.value.replace(/[\\%_]/g, "\\$&");
       const fields = ["name", ...(CALLED[input.dataset.target] ?? [])];
       const query = new URLSearchParams({ filters: JSON.stringify([[fields, "like", `%${typed}%`]]), fields: JSON.stringify(fields), order_by: "name", limit: "20" });
       const found = await call("GET", `/api/resource/${encodeURIComponent(input.dataset.target)}?${query}`).catch(() => ({ data: [] }));
+      if (turn !== asked) return; // another text was typed meanwhile
       list.replaceChildren(...found.data.map((row) => new Option(fields.map((field) => row[field]).filter(Boolean).slice(1).join(", ") || row.name, row.name)));
     };
     input.addEventListener("focus", load, { once: true });
@@ -154,6 +164,34 @@ function keepPressed() {
   addEventListener("htmx:beforeSwap", (event) => {
     const { elt, target } = event.detail;
     if (elt === target && target.contains(pressed)) event.detail.shouldSwap = false;
+  });
+}
+
+// A part that is reloaded periodically is replaced only if it has changed, because what is selected,
+// focused and scrolled in it would be lost. In a changed one the same element has the focus.
+function keepPlace() {
+  const served = new Map();
+  const focusable = "a[href], button, summary, [tabindex]";
+  const nameOf = (each) => `${each.tagName} ${each.getAttribute("aria-label") ?? each.textContent.trim()}`;
+  let focused = null;
+  addEventListener("htmx:beforeSwap", (event) => {
+    const { elt, target, xhr, shouldSwap } = event.detail;
+    focused = null;
+    if (elt !== target || !shouldSwap) return;
+    if (served.get(target.id) === xhr.responseText) {
+      event.detail.shouldSwap = false;
+      document.getElementById("trouble").hidden = true;
+      return;
+    }
+    served.set(target.id, xhr.responseText);
+    const { activeElement } = document;
+    if (target.contains(activeElement) && !activeElement.id) focused = { part: target.id, name: nameOf(activeElement) };
+  });
+  addEventListener("htmx:afterSwap", () => {
+    if (!focused || document.activeElement !== document.body) return;
+    const all = document.getElementById(focused.part)?.querySelectorAll(focusable) ?? [];
+    [...all].find((each) => nameOf(each) === focused.name)?.focus({ preventScroll: true });
+    focused = null;
   });
 }
 
@@ -181,13 +219,14 @@ function shades(root = document) {
   }
 }
 
+export function tell(text) {
+  const note = document.getElementById("trouble");
+  if (note.textContent !== text || note.hidden) note.textContent = text; // read out once
+  note.hidden = false;
+}
+
 // If a part of the page could not be loaded, the old one stays, with a message.
 function showTrouble() {
-  const note = document.getElementById("trouble");
-  const tell = (text) => {
-    if (note.textContent !== text || note.hidden) note.textContent = text; // read out once
-    note.hidden = false;
-  };
   addEventListener("htmx:beforeSwap", (event) => {
     const { xhr } = event.detail;
     if (!xhr.responseURL || new URL(xhr.responseURL).pathname !== "/login") return;
@@ -199,7 +238,7 @@ function showTrouble() {
     if ((xhr.status === 403 || xhr.status === 404) && elt.matches("[hx-trigger^=every]")) stopAsking(elt);
   });
   addEventListener("htmx:sendError", () => tell(UNREACHABLE.message));
-  addEventListener("htmx:afterSwap", () => { note.hidden = true; });
+  addEventListener("htmx:afterSwap", () => { document.getElementById("trouble").hidden = true; });
 }
 
 function messageOf(xhr) {
@@ -266,6 +305,7 @@ if (document.body.classList.contains("desk")) {
   keepUnfolded();
   shades();
   showTrouble();
+  keepPlace();
   const left = sessionStorage.getItem(FLASH);
   sessionStorage.removeItem(FLASH);
   if (left) flash(left);
@@ -273,9 +313,11 @@ if (document.body.classList.contains("desk")) {
     localTimes();
     shades();
   });
-  document.getElementById("sign-out").addEventListener("click", async () => {
-    await call("POST", "/api/logout", {}).catch(() => null);
+  document.getElementById("sign-out").addEventListener("click", ({ currentTarget }) => busy(currentTarget, async () => {
+    await call("POST", "/api/logout", {}).catch((error) => {
+      if (error.status !== 401) throw error; // the session goes on
+    });
     location.assign("/login");
-  });
+  }).catch((error) => tell(error.message)));
   enable("app");
 }
