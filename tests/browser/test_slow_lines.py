@@ -306,3 +306,188 @@ def test_questions_are_asked_one_after_another(page: Page, sign_in: SignIn) -> N
     held.routes[0].fulfill(json={})
     page.wait_for_timeout(200)
     expect(dialog).to_contain_text("Revoke this key?")
+
+
+def test_rows_are_not_selected_after_going_back(page: Page, sign_in: SignIn) -> None:
+    """The browser would select other rows: those that have their places now."""
+    sign_in("admin")
+    page.goto("/app/User")
+    page.get_by_label("gina", exact=True).check()
+    page.get_by_role("link", name="Role", exact=True).click()
+    expect(page).to_have_url(re.compile("Role$"))
+    page.go_back()
+    expect(page.get_by_role("button", name="Invite")).to_be_enabled()
+    expect(page.get_by_label("gina", exact=True)).not_to_be_checked()
+
+
+def test_filter_chosen_while_list_is_renewed_takes_effect(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    select_two(page)
+    act = HeldRequests(page, f"{OPERATION}users.unlockUser")
+    page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
+    act.arrive(2)
+    held = HeldRequests(page, "**/app/User?*_state=disabled*")
+    page.get_by_label("State", exact=True).select_option("Disabled")
+    held.arrive()
+    with page.expect_response("**/app/User"):
+        act.let_go()
+    expect(page.get_by_text("Done. 2 accounts are unlocked.")).to_be_visible()
+    held.let_go()
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+
+
+def test_filter_chosen_while_replay_ends_takes_effect(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    runs = [{**RUN, "state": "running"}, {**RUN, "state": "done", "ended": "2026-01-01T00:01:00Z"}]
+    page.route(
+        f"{OPERATION}webhooks.replayProgress", lambda route: route.fulfill(json={"run": runs[0]})
+    )
+    page.goto("/app/Webhook%20Delivery")
+    expect(page.get_by_text("1 of 9")).to_be_visible()
+    held = HeldRequests(page, "**/app/Webhook%20Delivery?*event=slow.nobody*")
+    page.get_by_label("Event").fill("slow.nobody")
+    held.arrive()
+    with page.expect_response("**/app/Webhook%20Delivery"):
+        runs.pop(0)
+    page.wait_for_timeout(100)
+    held.let_go()
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+
+
+def test_failed_search_is_repeated_by_enter(page: Page, sign_in: SignIn) -> None:
+    sign_in("sally")
+    page.goto(ORDERS)
+    page.route(f"**{ORDERS}?*", lambda route: route.fulfill(status=503), times=1)
+    page.get_by_label("Search", exact=True).fill("day 4")
+    expect(page.locator("#trouble")).to_contain_text("Try again")
+    page.keyboard.press("Enter")
+    expect(page.locator("#found tbody tr")).to_have_count(11)
+    expect(page.locator("#trouble")).to_be_hidden()
+
+
+def test_rows_selected_while_scripts_load_can_be_acted_on(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    held = open_held(page, "/app/User", "list.js")
+    page.get_by_label("gina", exact=True).check()
+    held.let_go()
+    expect(page.get_by_role("button", name="Unlock 1 account")).to_be_enabled()
+
+
+def test_result_of_bulk_act_is_shown_beside_another_list(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    select_two(page)
+    held = HeldRequests(page, f"{OPERATION}users.unlockUser")
+    page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
+    held.arrive(2)
+    page.get_by_label("State", exact=True).select_option("Disabled")
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    held.let_go()
+    expect(page.get_by_text("Done. 2 accounts are unlocked.")).to_be_visible()
+
+
+def test_bulk_act_confirmed_beside_another_list_is_done(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    page.goto("/app/User")
+    for name in ("gina", "hugo"):
+        page.get_by_label(name, exact=True).check()
+    held = HeldRequests(page, "**/app/User?*")
+    page.get_by_label("State", exact=True).select_option("Disabled")
+    held.arrive()
+    page.get_by_role("button", name="Unlock 2 accounts").click()
+    held.let_go()
+    expect(page.locator("#told")).to_have_text("Nothing found.")
+    page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
+    expect(page.get_by_text("Done. 2 accounts are unlocked.")).to_be_visible()
+
+
+def test_leaving_page_during_bulk_act_is_asked_about(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    select_two(page)
+    held = HeldRequests(page, f"{OPERATION}users.unlockUser")
+    page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
+    held.arrive(2)
+    asked: list[str] = []
+
+    def stay(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.dismiss()
+
+    page.on("dialog", stay)
+    page.get_by_role("link", name="Console").click(no_wait_after=True)
+    page.wait_for_timeout(100)
+    held.let_go()
+    expect(page.get_by_text("Done. 2 accounts are unlocked.")).to_be_visible()
+    assert asked == ["beforeunload"]
+    page.get_by_role("link", name="Console").click()
+    expect(page).to_have_url(re.compile("console"))
+    assert len(asked) == 1
+
+
+def test_bulk_act_takes_focus_from_nobody(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    select_two(page)
+    held = HeldRequests(page, f"{OPERATION}users.unlockUser")
+    page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
+    held.arrive(2)
+    page.get_by_label("Find an id").fill("wri")
+    held.let_go()
+    expect(page.get_by_text("Done. 2 accounts are unlocked.")).to_be_visible()
+    page.keyboard.type("tten on")
+    expect(page.get_by_label("Find an id")).to_have_value("written on")
+
+
+def test_list_after_bulk_act_says_that_nothing_matches(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    with LiveReceiver(410, 204) as receiver:
+        hook = make_webhook(page, receiver.url, "slow.bulk")
+        delivery = emit(page, "slow.bulk", {})
+        eventually(lambda: status(page, delivery) == "Failed")
+        page.goto(f"/app/Webhook%20Delivery?webhook={hook}&status=Failed")
+        page.get_by_label(delivery, exact=True).check()
+        page.get_by_role("button", name="Replay 1 delivery").click()
+        page.get_by_role("dialog").get_by_role("button", name="Replay").click()
+        expect(page.get_by_text("Done. 1 delivery is queued again.")).to_be_visible()
+        expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+
+
+def test_invitation_typed_after_double_click_stays(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    page.goto("/app/User")
+    held = HeldRequests(page, "**/api/resource/Role?*")
+    page.get_by_role("button", name="Invite").dblclick()
+    held.arrive()
+    page.wait_for_timeout(100)
+    held.routes[0].continue_()
+    email = page.get_by_label("E-mail", exact=True)
+    email.fill("otto@example.test")
+    page.get_by_role("dialog").get_by_label("Event Publisher").check()
+    for late in held.routes[1:]:
+        late.continue_()
+    page.wait_for_timeout(200)
+    expect(email).to_have_value("otto@example.test")
+    expect(page.get_by_role("dialog").get_by_label("Event Publisher")).to_be_checked()
+
+
+def test_failed_stop_of_replay_is_told(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    page.route(
+        f"{OPERATION}webhooks.replayProgress",
+        lambda route: route.fulfill(json={"run": {**RUN, "state": "running"}}),
+    )
+    page.route(f"{OPERATION}webhooks.stopReplay", lambda route: route.abort())
+    page.goto("/app/Webhook%20Delivery")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#trouble")).to_contain_text("did not answer")
+
+
+def test_small_screen_filters_open_when_scripts_are_late(page: Page, sign_in: SignIn) -> None:
+    sign_in("sally")
+    page.set_viewport_size({"width": 390, "height": 844})
+    held = open_held(page, ORDERS, "list.js")
+    opener = page.get_by_role("button", name="Filters")
+    expect(page.locator("body")).to_have_class(re.compile("scripted"))
+    expect(opener).to_be_disabled()
+    held.let_go()
+    opener.click()
+    expect(page.get_by_label("Status")).to_be_visible()

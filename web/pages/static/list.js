@@ -3,14 +3,14 @@
 
 import { call, documentPath, operation } from "./api.js";
 import { ask } from "./app.js";
-import { enable } from "./forms.js";
+import { busy, enable } from "./forms.js";
 import { handOver } from "./links.js";
 
 const AT_ONCE = 4;
 const ROLES_OFFERED = 100;
 const many = (count, one, more) => (count === 1 ? `1 ${one}` : `${count} ${more}`);
 
-document.querySelector("[data-invite]")?.addEventListener("click", async () => {
+document.querySelector("[data-invite]")?.addEventListener("click", ({ currentTarget }) => busy(currentTarget, async () => {
   let invited;
   const query = new URLSearchParams({ fields: '["name"]', order_by: "name", limit: ROLES_OFFERED });
   const roles = await call("GET", `${documentPath("Role")}?${query}`).catch(() => ({ data: [], total: 0 }));
@@ -27,7 +27,7 @@ document.querySelector("[data-invite]")?.addEventListener("click", async () => {
   const page = `/app/User/${encodeURIComponent(invited.user)}`;
   await handOver("Invited.", invited.link);
   location.assign(page);
-});
+}));
 
 // Acts on the selected rows, a few at a time, until all are done or the user stops it.
 
@@ -72,19 +72,21 @@ const ACTS = {
   },
 };
 
+let acting = false;
 const ticked = () => [...document.querySelectorAll("#found tbody .pick input:checked")];
 
 function countTicked() {
   const chosen = ticked().length;
   for (const button of document.querySelectorAll("[data-bulk]")) {
     const { verb, button: label = verb, noun } = ACTS[button.dataset.bulk];
-    button.disabled = chosen === 0;
+    button.disabled = acting || chosen === 0;
     button.textContent = chosen ? `${label} ${many(chosen, ...noun)}` : `${button.dataset.label} selected`;
   }
 }
 
 async function actOnTicked(act) {
   const names = ticked().map((input) => input.value);
+  const chosen = new Set(names);
   const what = `${act.verb} ${many(names.length, ...act.noun)}`;
   const sure = await ask({ title: `${what}?`, text: act.text, ok: act.ok ?? act.verb, danger: act.danger });
   if (sure === null) return;
@@ -106,6 +108,10 @@ async function actOnTicked(act) {
   };
   status.textContent = "";
   tell();
+  acting = true;
+  countTicked();
+  const stay = (event) => event.preventDefault(); // nobody would carry out the rest
+  addEventListener("beforeunload", stay);
   const work = async () => {
     while (names.length > 0 && !stopped) {
       try {
@@ -118,23 +124,32 @@ async function actOnTicked(act) {
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
+  removeEventListener("beforeunload", stay);
+  acting = false;
   stop.hidden = true;
   count.textContent = "";
   const carried = done - [...refused.values()].reduce((sum, number) => sum + number, 0);
   const told = [...refused].map(([message, number]) => `${number} ${act.refused}: ${message}`);
   status.textContent = [stopped ? "Stopped." : "Done.", `${many(carried, ...act.noun)} ${carried === 1 ? "is" : "are"} ${act.done}.`, ...told].join(" ");
   status.tabIndex = -1;
-  status.focus(); // the button is off again
-  await htmx.ajax("GET", location.pathname + location.search, { target: "#found tbody", select: "#found tbody", swap: "outerHTML" });
+  const { activeElement } = document;
+  if (activeElement === document.body || activeElement.matches(":disabled, [data-stop]")) status.focus(); // the button is off
+  if (ticked().every((input) => chosen.has(input.value))) {
+    await htmx.ajax("GET", location.pathname + location.search, { target: "#found", select: "#found", swap: "outerHTML" });
+  }
   countTicked();
 }
 
+function tickAll(checked) {
+  for (const input of document.querySelectorAll("#found tbody .pick input")) input.checked = checked;
+}
+
 document.addEventListener("change", (event) => {
-  if (event.target.matches("[data-all]")) {
-    for (const input of document.querySelectorAll("#found tbody .pick input")) input.checked = event.target.checked;
-  }
+  if (event.target.matches("[data-all]")) tickAll(event.target.checked);
   if (event.target.closest("#found .pick")) countTicked();
 });
+if (document.querySelector("[data-all]")?.checked) tickAll(true); // while the scripts were loading
+countTicked();
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-bulk]");
   if (button) actOnTicked(ACTS[button.dataset.bulk]);
@@ -176,6 +191,18 @@ const rechosen = (select) => select.value !== (select.querySelector("option[sele
 document.addEventListener("DOMContentLoaded", () => {
   const early = [...filters.querySelectorAll("select")].some(rechosen) || [...filters.querySelectorAll(".typed, [data-time]")].some(edited);
   if (early) htmx.trigger(filters, "submit");
+});
+
+// A search that failed is repeated by Enter; the form has no button.
+filters.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && event.target.matches(".typed")) htmx.trigger(filters, "submit");
+});
+
+// While a list is requested, another response can replace the list whose place it would take.
+document.addEventListener("htmx:beforeOnLoad", (event) => {
+  if (event.detail.target.isConnected) return;
+  event.preventDefault();
+  if (event.target === filters) htmx.trigger(filters, "submit");
 });
 
 // The number of results is announced to screen readers.

@@ -2,7 +2,7 @@
 // begins it, shows its progress, and stops it. It continues when the page is left, and is shown again.
 
 import { operation } from "./api.js";
-import { ask } from "./app.js";
+import { ask, tell } from "./app.js";
 import { enable } from "./forms.js";
 
 const LOOK_MS = 1000;
@@ -57,7 +57,10 @@ async function watch() {
     if (run) show(run);
     if (run?.state !== "running") return;
   } catch (error) {
-    if (error.status === 401 || error.status === 403) return;
+    if (error.status === 401 || error.status === 403) {
+      if (watched) tell(error.message);
+      return;
+    }
     next = LOOK_AFTER_TROUBLE_MS;
   }
   setTimeout(watch, next);
@@ -80,7 +83,10 @@ if (panel) {
     if (button) begin(button);
   });
   part("stop-run").addEventListener("click", async () => {
-    const { run } = await operation("webhooks.stopReplay").catch(() => ({ run: null }));
+    const { run } = await operation("webhooks.stopReplay").catch((error) => {
+      tell(error.message);
+      return { run: null };
+    });
     if (run) show(run);
   });
   watch();
