@@ -491,3 +491,57 @@ def test_small_screen_filters_open_when_scripts_are_late(page: Page, sign_in: Si
     held.let_go()
     opener.click()
     expect(page.get_by_label("Status")).to_be_visible()
+
+
+def test_password_typed_while_scripts_load_is_complete(page: Page) -> None:
+    held = open_held(page, "/login", "login.js")
+    password = page.get_by_label("Password", exact=True)
+    password.focus()
+    page.keyboard.type("abc")
+    held.let_go()
+    expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_enabled()
+    page.keyboard.type("def")
+    expect(password).to_have_value("abcdef")
+
+
+def test_link_that_could_not_be_checked_is_checked_again(page: Page, site: LiveSite) -> None:
+    told = site.fw("user", "add", "ludo", "--email", "ludo@example.test", "--role", "Sales")
+    found = re.search(r"#token=\S+", told)
+    assert found is not None
+    page.route("**/api/auth/token", lambda route: route.abort(), times=1)
+    page.goto(f"/accept-invite{found.group()}")
+    expect(page.get_by_role("alert")).to_contain_text("did not answer")
+    expect(page.get_by_role("heading", name="This link no longer works")).to_be_hidden()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
+
+
+def test_page_of_second_link_shows_its_account(page: Page, site: LiveSite) -> None:
+    tokens = []
+    for name in ("mara", "nils"):
+        told = site.fw("user", "add", name, "--email", f"{name}@example.test", "--role", "Sales")
+        found = re.search(r"#token=\S+", told)
+        assert found is not None
+        tokens.append(found.group())
+    held = HeldRequests(page, "**/api/auth/token")
+    page.goto(f"/accept-invite{tokens[0]}")
+    held.arrive()
+    page.evaluate("(token) => { location.hash = token; }", tokens[1])
+    held.arrive(2)
+    held.routes[1].continue_()
+    expect(page.locator("[data-user]")).to_contain_text("nils")
+    with page.expect_response("**/api/auth/token"):
+        held.routes[0].continue_()
+    page.wait_for_timeout(100)
+    expect(page.locator("[data-user]")).to_contain_text("nils")
+
+
+def test_session_begins_once_despite_late_page(page: Page) -> None:
+    posts: list[str] = []
+    page.on("request", lambda sent: posts.append(sent.url) if sent.method == "POST" else None)
+    page.goto("/login")
+    page.get_by_label("Name or e-mail").fill("hugo")
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    press_twice(page, "[data-scripted=login]", "**/app")
+    expect(page.get_by_role("heading", name="Desk")).to_be_visible()
+    assert len(posts) == 1

@@ -116,7 +116,12 @@ export function revealable(root = document) {
     });
     const holder = document.createElement("div");
     holder.className = "with-reveal";
+    const focused = input === document.activeElement;
+    const { selectionStart, selectionEnd } = input;
     input.replaceWith(holder);
     holder.append(input, button);
+    if (!focused) continue;
+    input.focus(); // moved inputs lose it, with what is typed on
+    input.setSelectionRange(selectionStart, selectionEnd);
   }
 }

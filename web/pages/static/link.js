@@ -1,7 +1,7 @@
 // A recovery link or an invitation: its account, the new password, and the result.
 
 import { call } from "./api.js";
-import { blame, enable, onSubmit, revealable, swap } from "./forms.js";
+import { blame, busy, clear, enable, onSubmit, revealable, say, swap } from "./forms.js";
 import { saidOf, watch } from "./policy.js";
 
 const PATHS = { recovery: "/api/auth/reset-password", invitation: "/api/auth/accept-invite" };
@@ -10,6 +10,8 @@ const { kind, minimum, maximum } = form.dataset;
 const { password, fullName, username } = form.elements;
 const policy = document.getElementById("policy");
 const views = ["looking", "ended", "set", "done"].map((id) => document.getElementById(id));
+const [looking] = views;
+const again = document.getElementById("look-again");
 const validate = watch(password, policy, Number(minimum), Number(maximum), () => [username.value]);
 
 function show(id) {
@@ -25,6 +27,8 @@ function end(reason) {
 
 async function look() {
   const token = globalThis.linkToken;
+  clear(looking);
+  again.hidden = true;
   if (!token) {
     end("The address is not complete. Open the link from the mail once more.");
     return;
@@ -33,9 +37,13 @@ async function look() {
   try {
     facts = await call("POST", "/api/auth/token", { token });
   } catch (error) {
-    end(error.type === "InvalidTokenError" ? "It was used already, has expired, or a newer one has taken its place." : error.message);
+    if (token !== globalThis.linkToken) return;
+    if (error.type === "InvalidTokenError") end("It was used already, has expired, or a newer one has taken its place.");
+    else say(looking, error.message); // the link may still work
+    again.hidden = error.type === "InvalidTokenError";
     return;
   }
+  if (token !== globalThis.linkToken) return; // another link was opened meanwhile
   if (facts.kind !== kind) {
     end("It is meant for another page. Open the link from the mail once more.");
     return;
@@ -73,5 +81,6 @@ async function send() {
 revealable();
 onSubmit(form, send);
 addEventListener("link-token", look);
+again.addEventListener("click", () => busy(again, look));
 enable("link");
 look();

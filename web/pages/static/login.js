@@ -20,6 +20,7 @@ async function signIn() {
     return;
   }
   location.assign(form.dataset.following);
+  await new Promise(() => {}); // until then the button waits: a second click would begin another session
 }
 
 // Show the remaining time of the lock, and keep it current.
