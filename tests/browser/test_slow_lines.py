@@ -545,3 +545,67 @@ def test_session_begins_once_despite_late_page(page: Page) -> None:
     press_twice(page, "[data-scripted=login]", "**/app")
     expect(page.get_by_role("heading", name="Desk")).to_be_visible()
     assert len(posts) == 1
+
+
+def test_console_comes_back_after_refused_stream(page: Page, sign_in: SignIn) -> None:
+    """A proxy answers 502 and a starting service 503 while the service restarts."""
+    sign_in("admin")
+    page.route("**/app/console/events", lambda route: route.fulfill(status=503), times=1)
+    page.goto("/app/console")
+    expect(page.locator("#live")).to_have_text(re.compile("^live"))
+    expect(page.get_by_role("link", name="Sign in again")).to_be_hidden()
+
+
+def test_console_of_ended_session_leads_to_sign_in(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    page.goto("/app/console")
+    expect(page.locator("#live")).to_have_text(re.compile("^live"))
+    page.context.clear_cookies()
+    page.route("**/app/console/events", lambda route: route.fulfill(status=401), times=1)
+    page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+    expect(page.get_by_role("link", name="Sign in again")).to_be_visible()
+    expect(page.locator("#live")).to_have_text("ended")
+
+
+def test_console_trouble_is_over_when_jobs_are_shown_again(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    page.route(f"{OPERATION}jobs.list", lambda route: route.abort(), times=1)
+    page.goto("/app/console#jobs-part")
+    message = page.locator("#console-message")
+    expect(message).to_contain_text("did not answer")
+    page.locator("#jobs-filters").dispatch_event("change")  # as after 5 seconds
+    expect(message).to_be_hidden()
+
+
+def test_console_keeps_focus_when_row_above_goes(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    bodies = [jobs_answer(3, 2, 1), jobs_answer(2, 1)]
+
+    def answer(route: Route) -> None:
+        route.fulfill(body=bodies[0], content_type="application/json")
+
+    page.route(f"{OPERATION}jobs.list", answer)
+    page.goto("/app/console#jobs-part")
+    cancel = page.locator("#jobs tr[data-key='2']").get_by_role("button", name="Cancel")
+    cancel.focus()
+    bodies.pop(0)
+    page.locator("#jobs-filters").dispatch_event("change")  # as after 5 seconds
+    expect(page.locator("#jobs tbody tr")).to_have_count(2)
+    expect(cancel).to_be_focused()
+
+
+def test_console_job_is_retried_once_by_double_click(page: Page, sign_in: SignIn) -> None:
+    """The second one would be refused, and the refusal shown."""
+    sign_in("admin")
+    page.route(
+        f"{OPERATION}jobs.list",
+        lambda route: route.fulfill(body=jobs_answer(1), content_type="application/json"),
+    )
+    held = HeldRequests(page, f"{OPERATION}jobs.retry")
+    page.goto("/app/console#jobs-part")
+    page.get_by_role("button", name="Retry 1").dblclick()
+    held.arrive()
+    page.wait_for_timeout(100)
+    assert len(held.routes) == 1
+    held.routes[0].fulfill(json={})
+    expect(page.get_by_text("1: Due now.")).to_be_visible()

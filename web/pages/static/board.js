@@ -63,10 +63,16 @@ export function board(id, rows, count = rows.length) {
   const section = document.getElementById(id);
   const body = section.querySelector("tbody");
   const known = new Map([...body.children].map((row) => [row.dataset.key, row]));
+  const remaining = new Set(rows.map(([key]) => key));
+  for (const [key, row] of known) { // first, so that no row below it moves and loses the focus
+    if (remaining.has(key)) continue;
+    if (row.contains(document.activeElement)) section.querySelector("h2").focus();
+    row.remove();
+    known.delete(key);
+  }
   rows.forEach(([key, given, level], index) => {
     const cells = ordered(given);
     let row = known.get(key);
-    known.delete(key);
     if (!row) {
       row = document.createElement("tr");
       row.dataset.key = key;
@@ -77,10 +83,6 @@ export function board(id, rows, count = rows.length) {
     if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
     cells.forEach((cell, place) => fill(row.children[place], cell));
   });
-  for (const row of known.values()) {
-    if (row.contains(document.activeElement)) section.querySelector("h2").focus();
-    row.remove();
-  }
   section.querySelector(".scroll").hidden = rows.length === 0;
   section.querySelector("[data-empty]").hidden = rows.length > 0;
   write(section.querySelector("[data-count]"), count ? number.format(count) : "");

@@ -4,6 +4,7 @@ import { operation } from "./api.js";
 import { ask, flash } from "./app.js";
 import { board, clock, element, path, shown, write } from "./board.js";
 import { jobsChanged, showJobs } from "./console_jobs.js";
+import { busy, enable } from "./forms.js";
 import { Graph } from "./graph.js";
 
 const $ = (id) => document.getElementById(id);
@@ -133,13 +134,13 @@ const ACTS = {
   unlock: { title: "Unlock this account?", text: "Its name and e-mail may be tried again at once.", ok: "Unlock", done: "Unlocked.", work: (user) => operation("console.unlock", { user }) },
 };
 
-document.querySelector("main").addEventListener("click", async (event) => {
+document.querySelector("main").addEventListener("click", (event) => {
   const button = event.target.closest("button[data-act]");
   if (!button) return;
   const { act, name } = button.dataset;
   const wanted = ACTS[act];
-  $("console-message").hidden = true;
-  try {
+  busy(button, async () => {
+    $("console-message").hidden = true;
     if (wanted.title) {
       const sure = await ask({ ...wanted, title: `${wanted.title.slice(0, -1)}: ${name}?`, work: () => wanted.work(name) });
       if (sure === null) return;
@@ -148,11 +149,25 @@ document.querySelector("main").addEventListener("click", async (event) => {
     }
     flash(`${name}: ${wanted.done}`);
     if (act.endsWith("Job")) jobsChanged();
-  } catch (error) {
+  }).catch((error) => {
     $("console-message").textContent = error.message;
     $("console-message").hidden = false;
-  }
+  });
 });
+
+const AGAIN_MS = 3000;
+let retry;
+
+// A refused stream has ended with the session, or the service restarts.
+async function endOrConnect() {
+  const page = await fetch("/app/console", { redirect: "manual" }).catch(() => null);
+  if (page && (page.type === "opaqueredirect" || page.status === 401 || page.status === 403)) {
+    write($("live"), "ended");
+    $("again").hidden = false;
+  } else {
+    retry = setTimeout(connect, AGAIN_MS);
+  }
+}
 
 let pending = null;
 function connect() {
@@ -179,11 +194,15 @@ function connect() {
   });
   source.addEventListener("error", () => {
     $("live").className = "badge bad";
-    const over = source.readyState === EventSource.CLOSED; // refused: with the session, as a rule
-    write($("live"), over ? "ended" : "connection lost, trying again");
-    $("again").hidden = !over;
+    write($("live"), "connection lost, trying again");
+    if (source.readyState === EventSource.CLOSED) endOrConnect(); // refused
   });
   addEventListener("pagehide", () => source.close(), { once: true });
 }
 connect();
-addEventListener("pageshow", (event) => event.persisted && connect()); // back, out of the browser's memory
+addEventListener("pageshow", (event) => { // back, out of the browser's memory
+  if (!event.persisted) return;
+  clearTimeout(retry);
+  connect();
+});
+enable("console");

@@ -11,6 +11,7 @@ const TONES = { ready: "good", leased: "good", scheduled: "warn", failed: "bad" 
 const form = document.getElementById("jobs-filters");
 const older = document.getElementById("jobs-older");
 const message = document.getElementById("console-message");
+let trouble = ""; // the message of a failed reload
 let pages = [undefined]; // the last id of each page before the one that is shown
 let timer;
 let asked = 0;
@@ -30,6 +31,8 @@ async function load() {
     const before = pages.at(-1);
     const { jobs } = await operation("jobs.list", { ...filters(), limit: PAGE, ...(before === undefined ? {} : { before }) });
     if (turn !== asked) return; // another question was asked meanwhile
+    if (trouble && message.textContent === trouble) message.hidden = true;
+    trouble = "";
     board("jobs", jobs.map((job) => [String(job.id), [
       String(job.id), { badge: job.state, tone: TONES[job.state] },
       job.subject ? { link: path("Email Delivery", job.subject), text: `mail: ${job.function}` } : job.function,
@@ -40,7 +43,9 @@ async function load() {
     older.dataset.before = jobs.at(-1)?.id ?? "";
     document.getElementById("jobs-newest").hidden = pages.length === 1;
   } catch (error) {
-    message.textContent = error.message;
+    if (turn !== asked) return;
+    trouble = error.message;
+    message.textContent = trouble;
     message.hidden = false;
   }
   timer = setTimeout(load, EVERY_MS);
