@@ -609,3 +609,39 @@ def test_console_job_is_retried_once_by_double_click(page: Page, sign_in: SignIn
     assert len(held.routes) == 1
     held.routes[0].fulfill(json={})
     expect(page.get_by_text("1: Due now.")).to_be_visible()
+
+
+def test_delivery_is_replayed_once_despite_late_page(
+    page: Page, sign_in: SignIn, receiver: LiveReceiver
+) -> None:
+    sign_in("admin")
+    make_webhook(page, receiver.url, "slow.once")
+    delivery = emit(page, "slow.once", {})
+    eventually(lambda: status(page, delivery) == "Sent")
+    path = f"/app/Webhook%20Delivery/{delivery}"
+    page.goto(path)
+    sent: list[str] = []
+
+    def answer(route: Route) -> None:
+        sent.append(route.request.url)
+        route.fulfill(json={})
+
+    page.route(f"{OPERATION}webhooks.replay", answer)
+    press_twice(page, "[data-replay-one]", f"**{path}")
+    expect(page.get_by_text("Queued again.")).to_be_visible()
+    assert len(sent) == 1
+
+
+def test_act_on_account_takes_focus_from_nobody(page: Page, sign_in: SignIn) -> None:
+    sign_in("admin")
+    page.goto("/app/User/bea")
+    held = HeldRequests(page, f"{OPERATION}users.sendPasswordReset")
+    page.get_by_role("button", name="Send reset link").click()
+    held.arrive()
+    page.get_by_label("Full name").fill("Bea ")
+    held.routes[0].fulfill(json={"link": None})
+    expect(page.get_by_text("The reset link is sent")).to_be_visible()
+    page.wait_for_timeout(300)
+    page.keyboard.type("Busier")
+    expect(page.get_by_label("Full name")).to_have_value("Bea Busier")
+    page.on("dialog", lambda dialog: dialog.accept())

@@ -17,6 +17,7 @@ document.addEventListener("click", (event) => {
     await operation("webhooks.replay", { delivery: section.dataset.delivery });
     flashNext("Queued again.");
     location.reload();
+    await new Promise(() => {}); // until then the button waits: a second click would replay it twice
   }).catch((error) => say(section, error.message));
 });
 async function cancel() {

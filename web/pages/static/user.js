@@ -48,7 +48,7 @@ async function act(button) {
 async function renew() {
   await htmx.ajax("GET", location.pathname, { target: "#user-acts", select: "#user-acts", swap: "outerHTML" });
   enable("user");
-  document.getElementById("acts").focus({ preventScroll: true }); // the button may be gone
+  if (document.activeElement === document.body) document.getElementById("acts").focus({ preventScroll: true }); // the button is gone
 }
 
 document.querySelector("main").addEventListener("click", (event) => {
