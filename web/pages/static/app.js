@@ -320,4 +320,7 @@ if (document.body.classList.contains("desk")) {
     location.assign("/login");
   }).catch((error) => tell(error.message)));
   enable("app");
+  addEventListener("load", () => { // the buttons of a script that was not loaded stay disabled
+    if (document.querySelector("button[data-scripted]:disabled")) tell("A script of this page could not be loaded. Reload the page.");
+  });
 }

@@ -146,6 +146,8 @@ async function act(kind) {
   const answer = await ask({
     ...wanted,
     work: async (typed) => {
+      const { data } = await call("GET", documentPath(doctype, name)); // the acts take no version
+      if (data.modified !== modified) throw new Error("Another user has saved this document meanwhile. Reload the page to see what changed.");
       if (kind === "delete") {
         await call("DELETE", documentPath(doctype, name));
         to = list;
