@@ -1,5 +1,5 @@
 """Pages whose scripts or responses are late, lost or out of order: nothing done meanwhile is lost,
-done twice or shown wrongly (H-158, H-166)."""
+done twice or shown wrongly (H-158, H-166, H-167, H-168)."""
 
 from __future__ import annotations
 

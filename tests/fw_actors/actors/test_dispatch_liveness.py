@@ -131,7 +131,7 @@ async def may_start(post: DeliverySite, webhooks: Mapping[str, str]) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(16))
-async def test_no_delivery_that_may_start_waits_for_a_regular_poll(
+async def test_delivery_that_may_start_waits_for_no_regular_poll(
     seed: int, tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside deliveries whose payloads are too long to be in flight together (B-237)."""
