@@ -29,6 +29,13 @@ RUN = {
     "refused": {},
     "error": "",
 }
+COME_BACK = """
+() => {
+  for (const event of ["pagehide", "pageshow"]) {
+    dispatchEvent(new PageTransitionEvent(event, { persisted: true }));
+  }
+}
+"""
 PRESS_AGAIN_ON_LEAVING = """
 () => {
   const press = () => document.querySelector("BUTTON").click();
@@ -563,7 +570,7 @@ def test_console_of_ended_session_leads_to_sign_in(page: Page, sign_in: SignIn) 
     expect(page.locator("#live")).to_have_text(re.compile("^live"))
     page.context.clear_cookies()
     page.route("**/app/console/events", lambda route: route.fulfill(status=401), times=1)
-    page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+    page.evaluate(COME_BACK)
     expect(page.get_by_role("link", name="Sign in again")).to_be_visible()
     expect(page.locator("#live")).to_have_text("ended")
 
