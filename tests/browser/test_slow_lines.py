@@ -29,6 +29,15 @@ RUN = {
     "refused": {},
     "error": "",
 }
+COUNT_OBSERVED = """
+globalThis.observed = [];
+globalThis.ResizeObserver = class extends ResizeObserver {
+  observe(box) {
+    observed.push(box);
+    super.observe(box);
+  }
+};
+"""
 COME_BACK = """
 () => {
   for (const event of ["pagehide", "pageshow"]) {
@@ -269,6 +278,18 @@ def test_suggestions_belong_to_typed_text(page: Page, sign_in: SignIn) -> None:
     page.wait_for_timeout(100)
     expect(options).to_have_count(1)
     page.on("dialog", lambda dialog: dialog.accept())
+
+
+def test_table_is_observed_once_however_often_a_part_is_reloaded(
+    page: Page, sign_in: SignIn
+) -> None:
+    """A page that stays open for days must not grow."""
+    page.add_init_script(COUNT_OBSERVED)
+    sign_in("admin")
+    page.goto("/app/User")
+    expect(page.get_by_label("gina", exact=True)).to_be_visible()
+    page.evaluate("for (const _ of [1, 2]) document.dispatchEvent(new Event('htmx:afterSwap'))")
+    assert page.evaluate("[observed.length, new Set(observed).size]") == [1, 1]
 
 
 def test_reloaded_part_keeps_focus_and_selection(page: Page, sign_in: SignIn) -> None:

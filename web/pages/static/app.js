@@ -208,8 +208,11 @@ function keepUnfolded() {
 }
 
 // A shadow shows that a table continues beyond an edge.
-function shades(root = document) {
-  for (const box of root.querySelectorAll(".scroll")) {
+const shaded = new WeakSet();
+function shades() {
+  for (const box of document.querySelectorAll(".scroll")) {
+    if (shaded.has(box)) continue;
+    shaded.add(box);
     const tell = () => {
       box.classList.toggle("more-before", box.scrollLeft > 1);
       box.classList.toggle("more-after", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
