@@ -7,21 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.browser.press_kit import press_twice
 from tests.browser.watch import check_page
 from tests.live_site import LiveSite
 
 SignIn = Callable[[str], None]
 ORDERS = "/app/Sales%20Order"
-PRESS_AGAIN_ON_LEAVING = """
-() => {
-  const press = () => document.querySelector("button[form=document]").click();
-  const again = () => { press(); console.log("pressed again"); };
-  addEventListener("beforeunload", () => setTimeout(again), { once: true });
-  press();
-}
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -334,25 +327,7 @@ def test_document_is_created_once_despite_late_response(page: Page) -> None:
     page.on("request", lambda sent: posts.append(sent.url) if sent.method == "POST" else None)
     page.goto("/new/Customer")
     page.get_by_label("Title").fill("Once")
-    held: list[Route] = []
-    pressed: list[str] = []
-
-    def go_on() -> None:
-        if held and pressed:
-            held.pop().continue_()
-
-    def hold(route: Route) -> None:
-        held.append(route)
-        go_on()
-
-    def take_note(said: ConsoleMessage) -> None:
-        if said.text == "pressed again":
-            pressed.append(said.text)
-            go_on()
-
-    page.route("**/app/Customer/Once", hold)
-    page.on("console", take_note)
-    page.evaluate(PRESS_AGAIN_ON_LEAVING)
+    press_twice(page, "button[form=document]", "**/app/Customer/Once")
     expect(page.get_by_text("Created.")).to_be_visible()
     assert len(posts) == 1
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from playwright.sync_api import ConsoleMessage, Dialog, Error, Page, Route, expect
+from playwright.sync_api import Dialog, Error, Page, Route, expect
 
+from tests.browser.press_kit import press_twice
 from tests.browser.webhook_kit import HEADERS, emit, make_webhook, status
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
 
@@ -43,14 +44,6 @@ COME_BACK = """
   for (const event of ["pagehide", "pageshow"]) {
     dispatchEvent(new PageTransitionEvent(event, { persisted: true }));
   }
-}
-"""
-PRESS_AGAIN_ON_LEAVING = """
-() => {
-  const press = () => document.querySelector("BUTTON").click();
-  const again = () => { press(); console.log("pressed again"); };
-  addEventListener("beforeunload", () => setTimeout(again), { once: true });
-  press();
 }
 """
 
@@ -125,29 +118,6 @@ def jobs_answer(*numbers: int) -> str:
         "created": "2026-01-01T00:00:00Z",
     }
     return json.dumps({"jobs": [{**job, "id": number} for number in numbers]})
-
-
-def press_twice(page: Page, button: str, following: str) -> None:
-    """Press a button, and again while the page that follows, at `following`, is on its way."""
-    held: list[Route] = []
-    pressed: list[str] = []
-
-    def go_on() -> None:
-        if held and pressed:
-            held.pop().continue_()
-
-    def hold(route: Route) -> None:
-        held.append(route)
-        go_on()
-
-    def take_note(said: ConsoleMessage) -> None:
-        if said.text == "pressed again":
-            pressed.append(said.text)
-            go_on()
-
-    page.route(following, hold)
-    page.on("console", take_note)
-    page.evaluate(PRESS_AGAIN_ON_LEAVING.replace("BUTTON", button))
 
 
 def test_document_changes_typed_while_scripts_load_are_saved(page: Page, sign_in: SignIn) -> None:
