@@ -178,7 +178,7 @@ class SessionCache:
         self._sessions.move_to_end(origin)
         return found
 
-    def begin(self, resumed: VerifiedSession | None, tls: ssl.SSLObject | ssl.SSLSocket) -> float:
+    def begin(self, resumed: VerifiedSession | None, tls: ssl.SSLObject) -> float:
         """Count a finished handshake; return when its certificate was verified."""
         self.statistics.handshakes += 1
         if resumed is None or not tls.session_reused:
@@ -186,7 +186,7 @@ class SessionCache:
         self.statistics.resumed += 1
         return resumed.verified_at
 
-    def keep(self, origin: Origin, tls: ssl.SSLObject | ssl.SSLSocket, verified_at: float) -> None:
+    def keep(self, origin: Origin, tls: ssl.SSLObject, verified_at: float) -> None:
         """Keep the session of a connection whose peer has sent something."""
         session = tls.session
         if session is None or not session.has_ticket:
@@ -213,6 +213,7 @@ class TlsConnection:
         "_incoming",
         "_outgoing",
         "_poll",
+        "_resumed",
         "_sending",
         "_session_kept",
         "_sessions",
@@ -250,15 +251,14 @@ class TlsConnection:
             server_hostname=origin.host,
             session=None if resumed is None else resumed.session,
         )
+        self._resumed = resumed
         self._sending = False
         self._surplus = False  # OpenSSL has a part of a record that followed a response
         self._sessions = sessions
         self._session_kept = False
         self._verified_at = 0.0
 
-    async def do_handshake(
-        self, handshaking: trio.Lock, resumed: VerifiedSession | None = None
-    ) -> None:
+    async def do_handshake(self, handshaking: trio.Lock) -> None:
         """Do the handshake; each of its computations holds the lock `handshaking`.
 
         Raises: OSError, of which ssl.SSLError is a subclass.
@@ -272,7 +272,7 @@ class TlsConnection:
                 await self._take_in()
             else:
                 await self._flush()
-                self._verified_at = self._sessions.begin(resumed, self._tls)
+                self._verified_at = self._sessions.begin(self._resumed, self._tls)
                 return
 
     async def start(self, data: bytes) -> int:
@@ -528,7 +528,7 @@ async def start_tls(
         if not fast_path:
             return await _by_stream(origin, sock, context, address)
         connection = TlsConnection(origin, sock, context, sessions, address, resumed=known)
-        await connection.do_handshake(handshaking, known)
+        await connection.do_handshake(handshaking)
     except (OSError, trio.BrokenResourceError) as error:  # an SSLError is an OSError
         sessions.drop(origin)
         sock.close()
