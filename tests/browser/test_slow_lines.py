@@ -546,6 +546,20 @@ def test_session_begins_once_despite_late_page(page: Page) -> None:
     assert len(posts) == 1
 
 
+def test_sign_in_can_be_pressed_after_coming_back(page: Page) -> None:
+    """The browser may show the page out of its memory, as it was left."""
+    page.goto("/login")
+    page.get_by_label("Name or e-mail").fill("hugo")
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.route("**/app", lambda route: route.fulfill(status=204))  # the page stays
+    button = page.get_by_role("button", name="Sign in", exact=True)
+    with page.expect_response("**/app"):
+        button.click()
+    expect(button).to_have_attribute("aria-busy", "true")
+    page.evaluate(COME_BACK)
+    expect(button).not_to_have_attribute("aria-busy", "true")
+
+
 def test_console_comes_back_after_refused_stream(page: Page, sign_in: SignIn) -> None:
     """A proxy answers 502 and a starting service 503 while the service restarts."""
     sign_in("admin")

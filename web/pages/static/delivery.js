@@ -2,7 +2,7 @@
 
 import { operation } from "./api.js";
 import { ask, copy, flashNext } from "./app.js";
-import { busy, enable, say } from "./forms.js";
+import { busy, enable, nextPage, say } from "./forms.js";
 
 // Delegated, because the part with the buttons is replaced while the delivery is in progress.
 document.addEventListener("click", (event) => {
@@ -17,7 +17,7 @@ document.addEventListener("click", (event) => {
     await operation("webhooks.replay", { delivery: section.dataset.delivery });
     flashNext("Queued again.");
     location.reload();
-    await new Promise(() => {}); // until then the button waits: a second click would replay it twice
+    await nextPage(); // until then the button waits: a second click would replay it twice
   }).catch((error) => say(section, error.message));
 });
 async function cancel() {

@@ -55,6 +55,9 @@ export function complete(form) {
   return empty.length === 0;
 }
 
+// Wait for the next page; ends if the user comes back to this one out of the browser's memory.
+export const nextPage = () => new Promise((resolve) => { addEventListener("pageshow", resolve, { once: true }); });
+
 // Run `work` with the button waiting; a second click does nothing meanwhile.
 export async function busy(button, work) {
   if (button.getAttribute("aria-busy") === "true") return undefined;

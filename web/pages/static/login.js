@@ -1,7 +1,7 @@
 // The sign-in screen.
 
 import { call } from "./api.js";
-import { enable, onSubmit, revealable, say } from "./forms.js";
+import { enable, nextPage, onSubmit, revealable, say } from "./forms.js";
 
 const MINUTE = 60;
 const form = document.getElementById("login");
@@ -20,7 +20,7 @@ async function signIn() {
     return;
   }
   location.assign(form.dataset.following);
-  await new Promise(() => {}); // until then the button waits: a second click would begin another session
+  await nextPage(); // until then the button waits: a second click would begin another session
 }
 
 // Show the remaining time of the lock, and keep it current.
