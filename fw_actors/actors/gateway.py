@@ -336,7 +336,7 @@ class Gateway:
     def _handle(self, tx: Tx, caller: Caller, request_id: str) -> Fw:
         """Return the caller's handle; a caller disabled meanwhile counts as unauthenticated."""
         try:
-            return self._site.handle(tx, caller.user, request_id)
+            return self._site.context.handle(tx, caller.user, request_id)
         except NotFoundError:
             raise AuthenticationError("Your session has ended. Sign in again.") from None
 

@@ -242,6 +242,10 @@ class SiteContext:
     enqueue: Enqueue
     secrets: Secrets
 
+    def handle(self, tx: Tx, user: str, request_id: str = "") -> Fw:
+        """Return a handle on a transaction for a user. Raises: NotFoundError."""
+        return Fw(self, tx, self.rights_of(tx, user), request_id)
+
 
 class Fw:
     """A handle on the site, bound to a transaction and a user."""

@@ -125,7 +125,7 @@ class Site:
 
     def handle(self, tx: Tx, user: str, request_id: str = "") -> Fw:
         """Return a handle on a transaction for a user. Raises: NotFoundError."""
-        return Fw(self.context, tx, self.accounts.rights(tx, user), request_id)
+        return self.context.handle(tx, user, request_id)
 
     async def hash_password(self, password: str, name: str, email: str) -> str:
         """Validate a new password and hash it. Raises: PasswordPolicyError, OverloadedError."""
