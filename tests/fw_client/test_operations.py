@@ -93,7 +93,7 @@ ELSEWHERE = {
 
 @pytest.fixture(scope="module")
 def document(site: LiveSite) -> Document:
-    found: Document = httpx.get(f"{site.url}/api/openapi.json").json()
+    found: Document = httpx.get(f"{site.url}/api/openapi.json", timeout=60).json()
     return found
 
 
