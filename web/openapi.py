@@ -32,7 +32,7 @@ from quart_schema import (
 from fw_actors.version import __version__
 from web.guard import CSRF_FREE_PREFIX, SAFE
 from web.openapi_examples import BODIES, DOCUMENTS, PARAMETERS
-from web.openapi_fields import meaning
+from web.openapi_fields import VERSION, meaning
 from web.operations import Authentication, Operation, Route
 from web.response import CSRF_HEADER
 from web.response_schemas import ErrorResponse
@@ -167,7 +167,7 @@ def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operati
             parameter.update(_PARAMETERS[parameter["name"]])
             parameter["example"] = PARAMETERS[parameter["name"]]
     rule = operation.body
-    if rule is not None:
+    if rule is not None and verb != "DELETE":  # it must be empty; generators advise against one
         body = shown.setdefault("requestBody", {"content": {_JSON: {"schema": OPEN_OBJECT}}})
         body["required"] = not rule.optional
         if rule.kind is not None and rule.kind.__name__ in BODIES:
@@ -216,6 +216,10 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
         "doctype": {"description": "The name of a DocType, such as Webhook."},
         "name": {"description": "The name of the document."},
+        "modified": {
+            "description": VERSION,
+            "schema": {"type": "string", "format": "date-time"},
+        },
         "fields": {"description": 'The fields to return, as JSON: ["name", "title"].'},
         "filters": {
             "description": 'Conditions, as a JSON list: [["status", "=", "Open"]]. The operators '

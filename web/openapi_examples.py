@@ -9,6 +9,7 @@ from typing import Any, Final
 _DELIVERY: Final = "msg_0ERY3MdDymCD6voUNaEJ865OlxR"
 _WEBHOOK: Final = "3f9c1a7b2e"
 _RUN: Final = "9a4e2f10c7d35b680f1e2d3c"
+_VERSION: Final = "2026-01-02T03:04:05.678Z"
 _PASSWORD: Final = "a passphrase of four words"
 _TOKEN: Final = "the text after #token= in the link"
 
@@ -33,6 +34,7 @@ BODIES: Final[Mapping[str, Any]] = MappingProxyType(
         },
         "UserRequest": {"user": "ida"},
         "RevokeSessionsRequest": {"user": "ida", "keys": True},
+        "VersionRequest": {"modified": _VERSION},
         "RenameRequest": {"name": "Minutes 2026"},
         "EmitRequest": {
             "name": "order.paid",
@@ -94,6 +96,7 @@ PARAMETERS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "doctype": "Webhook",
         "name": "3f9c1a7b2e",
+        "modified": _VERSION,
         "fields": '["name", "title"]',
         "filters": '[["enabled", "=", 1]]',
         "order_by": "creation desc",

@@ -11,6 +11,11 @@ _TOKEN: Final = "The token of the link: the text after `#token=`."
 _LINK_END: Final = "When the link ends, in ISO 8601."
 _LINK: Final = "The link itself; present only if mail is written to the log."
 
+VERSION: Final = (
+    "The `modified` of the document as it was read: 409 if another version is stored. Without it, "
+    "any version is accepted."
+)
+
 COMMON: Final[Mapping[str, str]] = MappingProxyType(
     {
         "ok": "Always true.",
@@ -120,7 +125,8 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "data": "The documents of this page, with the fields that were asked for.",
             "total": "The number of all matching documents.",
         },
-        "RenameRequest": {"name": "The new name of the document."},
+        "VersionRequest": {"modified": VERSION},
+        "RenameRequest": {"name": "The new name of the document.", "modified": VERSION},
         "Reference": {
             "doctype": "The DocType of the document.",
             "name": "The name of the document.",

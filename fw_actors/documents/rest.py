@@ -263,31 +263,39 @@ def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) ->
     return doc
 
 
-def submit(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
-    """Submit a draft."""
+def submit(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[str, Any]:
+    """Submit a draft; with a version (`version_of`), only if that is the stored one."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "submit")
-    return shown(fw, fw.documents.open(fw, doctype, name)[0].submit())
+    doc = fw.documents.open(fw, doctype, name)[0]
+    _require_version(doc, version)
+    return shown(fw, doc.submit())
 
 
-def cancel(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
-    """Cancel a submitted document."""
+def cancel(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[str, Any]:
+    """Cancel a submitted document; `version` as for `submit`."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "cancel")
-    return shown(fw, fw.documents.open(fw, doctype, name)[0].cancel())
+    doc = fw.documents.open(fw, doctype, name)[0]
+    _require_version(doc, version)
+    return shown(fw, doc.cancel())
 
 
-def delete(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
-    """Delete a document."""
+def delete(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[str, Any]:
+    """Delete a document; `version` as for `submit`."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "delete")
     fw.documents.registry.tables[doctype].lock_exclusive(fw.tx, name)
-    fw.get_doc(doctype, name).delete()
+    doc = fw.get_doc(doctype, name)
+    _require_version(doc, version)
+    doc.delete()
     return {"ok": True}
 
 
-def rename(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename a document to the `name` in the body."""
+def rename(
+    fw: Fw, doctype: str, name: str, body: Mapping[str, Any], version: int | None = None
+) -> dict[str, Any]:
+    """Rename a document to the `name` in the body; `version` as for `submit`."""
     meta = _open(fw, doctype)
     for key in body:
         if key != "name":
@@ -297,7 +305,9 @@ def rename(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str
         raise BadRequestError("name must be text.", field="name")
     fw.rights.require(meta, "write")
     fw.documents.registry.tables[doctype].lock_exclusive(fw.tx, name)
-    return shown(fw, fw.get_doc(doctype, name).rename(new))
+    doc = fw.get_doc(doctype, name)
+    _require_version(doc, version)
+    return shown(fw, doc.rename(new))
 
 
 def export(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
@@ -393,17 +403,23 @@ def _change(fw: Fw, doc: DocType, body: Mapping[str, Any]) -> None:
     """Write a body's fields to a document that was read."""
     body = dict(body)
     if "modified" in body:
-        _same_version(doc, body.pop("modified"))
+        _require_version(doc, version_of(body.pop("modified")))
     for key, value in validated(fw, doc.meta, body, doc).items():
         setattr(doc, key, value)
 
 
-def _same_version(doc: DocType, modified: object) -> None:
+def version_of(modified: object) -> int:
+    """Return the version that a request names by its `modified`, in ms. Raises: BadRequestError."""
     try:
         if not isinstance(modified, str):
             raise ValueError
-        given = to_ms(datetime.fromisoformat(modified))
+        return to_ms(datetime.fromisoformat(modified))
     except (ValueError, OverflowError):
         raise BadRequestError("modified must be a time as ISO 8601.", field="modified") from None
-    if doc.modified is None or given != to_ms(datetime.fromisoformat(doc.modified)):
+
+
+def _require_version(doc: DocType, version: int | None) -> None:
+    if version is None:
+        return
+    if doc.modified is None or version != to_ms(datetime.fromisoformat(doc.modified)):
         raise ConflictError(f"{doc.doctype} {doc.name} was changed meanwhile; read it again.")

@@ -80,6 +80,29 @@ async def test_save_over_replaced_version_is_refused(site: Site, overlap: Overla
     assert (await read(site, "Sales Order", name))["title"] == "changed"
 
 
+@pytest.mark.parametrize("act", ["submit", "cancel", "rename", "delete"])
+async def test_act_on_replaced_version_is_refused(site: Site, overlap: Overlap, act: str) -> None:
+    """The version is compared when the other change has ended, and not before (D-120, D-131)."""
+    name = await order(site, title="first")
+    if act == "cancel":
+        await site.write("Administrator", partial(rest.submit, doctype="Sales Order", name=name))
+    version = rest.version_of((await read(site, "Sales Order", name))["modified"])
+
+    def second(fw: Any) -> Any:
+        if act == "rename":
+            return rest.rename(fw, "Sales Order", name, {"name": "Other"}, version)
+        return getattr(rest, act)(fw, "Sales Order", name, version)
+
+    first, refusal = await overlap(
+        as_administrator(site, change(name, remark="unseen")),
+        partial(site.write, "Administrator", second),
+    )
+    assert isinstance(refusal, ConflictError)
+    assert "changed meanwhile" in str(refusal)
+    after = await read(site, "Sales Order", name)
+    assert (after["remark"], after["docstatus"]) == ("unseen", first["docstatus"])
+
+
 async def test_save_after_overlapping_db_set_is_refused(site: Site, overlap: Overlap) -> None:
     name = await order(site, title="first", remark="old")
 

@@ -278,6 +278,7 @@ class FakeDocuments:
     def __init__(self) -> None:
         self.held: dict[str, dict[str, Any]] = {}
         self.asked: list[tuple[str, Any]] = []
+        self.versions: list[int | None] = []
         self.refuse: FwError | None = None
 
     def list_documents(self, fw: Any, doctype: str, listing: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,21 +300,38 @@ class FakeDocuments:
         assert fw.writes
         return {**self._found(doctype, name), **body}
 
-    def delete(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+    def delete(
+        self, fw: Any, doctype: str, name: str, version: int | None = None
+    ) -> dict[str, Any]:
         assert fw.writes
+        self.versions.append(version)
         del self.held[self._found(doctype, name)["name"]]
         return {"ok": True}
 
-    def submit(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+    def submit(
+        self, fw: Any, doctype: str, name: str, version: int | None = None
+    ) -> dict[str, Any]:
         assert fw.writes
+        self.versions.append(version)
         return self._found(doctype, name) | {"docstatus": 1}
 
-    def cancel(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:
+    def cancel(
+        self, fw: Any, doctype: str, name: str, version: int | None = None
+    ) -> dict[str, Any]:
         assert fw.writes
+        self.versions.append(version)
         return self._found(doctype, name) | {"docstatus": 2}
 
-    def rename(self, fw: Any, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def rename(
+        self,
+        fw: Any,
+        doctype: str,
+        name: str,
+        body: Mapping[str, Any],
+        version: int | None = None,
+    ) -> dict[str, Any]:
         assert fw.writes
+        self.versions.append(version)
         return self._found(doctype, name) | {"name": body["name"]}
 
     def export(self, fw: Any, doctype: str, name: str) -> dict[str, Any]:

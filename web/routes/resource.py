@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -14,11 +14,18 @@ from fw_actors.documents import rest
 from fw_actors.documents.registry import Whitelisted
 from fw_actors.errors import BadRequestError, NotFoundError, PermissionDeniedError
 from web.exchange import Exchange
-from web.json_input import MAX_INTEGER, CharacterRules, read_argument, read_object, read_struct
+from web.json_input import (
+    MAX_INTEGER,
+    CharacterRules,
+    printable,
+    read_argument,
+    read_object,
+    read_struct,
+)
 from web.operations import BodyRule, Operation, Route
 from web.response import Response, encode, json_response
 from web.response_schemas import DocumentResponse, ListResponse, OkResponse
-from web.routes.operations import NO_ARGUMENTS, GatewayRoutes
+from web.routes.operations import GatewayRoutes
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -31,13 +38,39 @@ LISTING: Final = frozenset({"filters", "fields", "order_by", "limit", "start"})
 LONGEST_NUMBER: Final = len(str(MAX_INTEGER))
 
 
+GivenVersion = Annotated[
+    str | msgspec.UnsetType, msgspec.Meta(extra_json_schema={"format": "date-time"})
+]
+
+
+class VersionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a submit or a cancel: the version that was read, or nothing."""
+
+    modified: GivenVersion = msgspec.UNSET
+
+
 class RenameRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a rename."""
 
     name: str
+    modified: GivenVersion = msgspec.UNSET
 
 
+READ_VERSION: Final = BodyRule(partial(read_struct, kind=VersionRequest), optional=True)
 NEW_NAME: Final = BodyRule(partial(read_struct, kind=RenameRequest))
+
+
+def _require_no_members(body: bytes) -> None:
+    """Refuse a DELETE with members in its body. To ignore a version there would be to delete
+    without it.
+    """
+    for key in read_object(body):
+        raise BadRequestError(
+            "A DELETE takes no body; modified must be a query parameter.", field=printable(key)
+        )
+
+
+NO_MEMBERS: Final = BodyRule(_require_no_members, optional=True)
 
 
 class ResourceRoutes(GatewayRoutes):
@@ -52,14 +85,16 @@ class ResourceRoutes(GatewayRoutes):
         one = {
             "GET": Operation(self.read, response=DocumentResponse),
             "PUT": Operation(self.save, body=DOCUMENT, response=DocumentResponse),
-            "DELETE": Operation(self.delete, response=OkResponse),
+            "DELETE": Operation(
+                self.delete, body=NO_MEMBERS, query=frozenset({"modified"}), response=OkResponse
+            ),
         }
         rule = "/api/resource/<doctype>"
         return [
             Route(rule, whole),
             Route(rule + "/<name>", one),
-            Route(rule + "/<name>/submit", {"POST": _transition(self.submit, NO_ARGUMENTS)}),
-            Route(rule + "/<name>/cancel", {"POST": _transition(self.cancel, NO_ARGUMENTS)}),
+            Route(rule + "/<name>/submit", {"POST": _transition(self.submit, READ_VERSION)}),
+            Route(rule + "/<name>/cancel", {"POST": _transition(self.cancel, READ_VERSION)}),
             Route(rule + "/<name>/rename", {"POST": _transition(self.rename, NEW_NAME)}),
             Route(rule + "/<name>/export", {"GET": Operation(self.export)}),
         ]
@@ -100,25 +135,33 @@ class ResourceRoutes(GatewayRoutes):
     async def delete(self, exchange: Exchange) -> Response:
         """Delete a document."""
         doctype, name = _doctype_and_name(exchange)
-        gone = await self._write(exchange, lambda fw: rest.delete(fw, doctype, name))
+        version = _version(exchange.query.get("modified", msgspec.UNSET))
+        gone = await self._write(exchange, lambda fw: rest.delete(fw, doctype, name, version))
         return json_response(gone)
 
     async def submit(self, exchange: Exchange) -> Response:
         """Submit a draft."""
         doctype, name = _doctype_and_name(exchange)
-        return await self._write_document(exchange, lambda fw: rest.submit(fw, doctype, name))
+        version = _version(exchange.body.modified)
+        return await self._write_document(
+            exchange, lambda fw: rest.submit(fw, doctype, name, version)
+        )
 
     async def cancel(self, exchange: Exchange) -> Response:
         """Cancel a submitted document."""
         doctype, name = _doctype_and_name(exchange)
-        return await self._write_document(exchange, lambda fw: rest.cancel(fw, doctype, name))
+        version = _version(exchange.body.modified)
+        return await self._write_document(
+            exchange, lambda fw: rest.cancel(fw, doctype, name, version)
+        )
 
     async def rename(self, exchange: Exchange) -> Response:
         """Rename a document."""
         doctype, name = _doctype_and_name(exchange)
         body: RenameRequest = exchange.body
+        version = _version(body.modified)
         return await self._write_document(
-            exchange, lambda fw: rest.rename(fw, doctype, name, {"name": body.name})
+            exchange, lambda fw: rest.rename(fw, doctype, name, {"name": body.name}, version)
         )
 
     async def export(self, exchange: Exchange) -> Response:
@@ -158,6 +201,11 @@ class ResourceRoutes(GatewayRoutes):
 
 def _transition(handle: Callable[[Exchange], Awaitable[Response]], body: BodyRule) -> Operation:
     return Operation(handle, body=body, response=DocumentResponse)
+
+
+def _version(modified: str | msgspec.UnsetType) -> int | None:
+    """Return the version that a request names, None without one. Raises: BadRequestError."""
+    return None if isinstance(modified, msgspec.UnsetType) else rest.version_of(modified)
 
 
 def _attachment(doctype: str, name: str) -> str:

@@ -151,6 +151,27 @@ async def test_save_over_newer_version_is_refused(desk: ShopSite) -> None:
         await desk.do(late)
 
 
+@pytest.mark.parametrize("verb", ["save", "submit", "cancel", "delete", "rename"])
+async def test_verb_over_newer_version_is_refused(desk: ShopSite, verb: str) -> None:
+    """A document is changed only over the version that it was read from (D-122)."""
+
+    def work(fw: Any) -> tuple[Any, Any]:
+        made = order(fw)
+        if verb == "cancel":
+            made.submit()
+        read = fw.get_doc("Sales Order", made.name)
+        made.remark = "unseen"
+        made.save()
+        desk.shop.CALLED.clear()
+        with pytest.raises(ConflictError, match="changed meanwhile"):
+            getattr(read, verb)(*["Other"] if verb == "rename" else [])
+        return made.as_dict(), fw.get_doc("Sales Order", made.name).as_dict()
+
+    saved, stored = await desk.do(work)
+    assert stored == saved
+    assert desk.shop.CALLED == []
+
+
 @pytest.mark.parametrize("verb", ["save", "submit"])
 async def test_modified_increases_per_version_within_one_millisecond(
     desk: ShopSite, verb: str

@@ -169,6 +169,33 @@ async def test_rest_save_refuses_invalid_modified_time(desk: ShopSite, modified:
     assert isinstance(refusal, BadRequestError)
 
 
+ACTS: dict[str, Callable[..., Any]] = {
+    "submit": rest.submit,
+    "cancel": rest.cancel,
+    "rename": lambda fw, doctype, name, version: rest.rename(
+        fw, doctype, name, {"name": "Other"}, version
+    ),
+    "delete": rest.delete,
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+async def test_rest_act_on_stale_version_is_refused(desk: ShopSite, act: str) -> None:
+    """The version is compared in the transaction that writes (D-120)."""
+    old = await made(desk, submit=act == "cancel")
+    newer = await desk.do(lambda fw: rest.save(fw, ORDER, "SO-00001", {"remark": "unseen"}))
+
+    def carry_out(shown: dict[str, Any]) -> Callable[[Any], Any]:
+        version = rest.version_of(shown["modified"])
+        return lambda fw: ACTS[act](fw, ORDER, "SO-00001", version)
+
+    refusal = await refused(desk, carry_out(old))
+    assert isinstance(refusal, ConflictError)
+    assert str(refusal) == "Sales Order SO-00001 was changed meanwhile; read it again."
+    assert await desk.do(lambda fw: rest.read(fw, ORDER, "SO-00001")) == newer
+    await desk.do(carry_out(newer))
+
+
 async def test_rest_submit_cancel_and_delete_follow_document_states(desk: ShopSite) -> None:
     await made(desk)
     name = "SO-00001"

@@ -11,7 +11,7 @@ import pytest
 from fw_actors.documents import rest
 from fw_actors.errors import ConflictError
 from tests.web.client import AppClient
-from tests.web.fakes import SID, FakeDocuments, FakeGateway
+from tests.web.fakes import EXPIRES, SID, FakeDocuments, FakeGateway
 
 ORDERS = "/api/resource/Sales%20Order"
 SHOWN = {"doctype": "Sales Order", "owner": "ann", "name": "a", "qty": 1}
@@ -77,6 +77,55 @@ async def test_submit_and_cancel_accept_an_empty_body(client: AppClient) -> None
     for verb in ("submit", "cancel"):
         reply = await client.ask("POST", f"{ORDERS}/a/{verb}", {"qty": 1}, sid=SID)
         assert (reply.status, reply.error["extra"]) == (400, {"field": "qty"})
+
+
+READ = "2026-02-28T12:00:00.000Z"
+WITH_VERSION: list[tuple[str, str, Any]] = [
+    ("POST", "/a/submit", {"modified": READ}),
+    ("POST", "/a/cancel", {"modified": READ}),
+    ("POST", "/a/rename", {"name": "b", "modified": READ}),
+    ("DELETE", f"/a?modified={READ}", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), WITH_VERSION)
+async def test_resource_verbs_take_the_version_that_was_read(
+    client: AppClient, documents: FakeDocuments, method: str, path: str, body: Any
+) -> None:
+    """The body of submit, cancel and rename has `modified`, the query of DELETE (D-13, D-15)."""
+    assert (await client.ask(method, ORDERS + path, body, sid=SID)).status == 200
+    assert documents.versions == [EXPIRES]
+
+
+@pytest.mark.parametrize("modified", [5, None, True, {}, [READ], "", "yesterday", "x" * 400])
+async def test_resource_refuses_a_version_that_is_no_time(
+    client: AppClient, documents: FakeDocuments, modified: Any
+) -> None:
+    for act in ("submit", "cancel", "rename"):
+        body = {"modified": modified, **({"name": "b"} if act == "rename" else {})}
+        reply = await client.ask("POST", f"{ORDERS}/a/{act}", body, sid=SID)
+        assert (reply.status, reply.error["extra"]) == (400, {"field": "modified"})
+    assert documents.versions == []
+
+
+@pytest.mark.parametrize(
+    "query", ["modified=", "modified=1", "modified=2026-02-28T12:00:00.000+00:00", "version=1"]
+)
+async def test_delete_refuses_another_query(
+    client: AppClient, documents: FakeDocuments, query: str
+) -> None:
+    """A plus sign in a query is a blank unless it is escaped."""
+    reply = await client.ask("DELETE", f"{ORDERS}/a?{query}", sid=SID)
+    assert (reply.status, reply.error["extra"]) == (400, {"field": query.partition("=")[0]})
+    assert documents.versions == []
+
+
+async def test_delete_accepts_an_empty_body(client: AppClient, documents: FakeDocuments) -> None:
+    """A version in the body must not be ignored: the document would be deleted unseen (D-13)."""
+    reply = await client.ask("DELETE", f"{ORDERS}/a", {"modified": READ}, sid=SID)
+    assert (reply.status, reply.error["extra"]) == (400, {"field": "modified"})
+    assert "a" in documents.held
+    assert (await client.ask("DELETE", f"{ORDERS}/a", {}, sid=SID)).status == 200
 
 
 async def test_export_is_an_attachment(client: AppClient, documents: FakeDocuments) -> None:
