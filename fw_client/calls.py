@@ -255,21 +255,24 @@ def save_document(doctype: str, name: str, changes: Mapping[str, Any]) -> Call[D
     return Call("PUT", _resource(doctype, name), _data, body=encode(dict(changes)))
 
 
-def delete_document(doctype: str, name: str) -> Call[None]:
-    path = _resource(doctype, name)
-    return Call("DELETE", path, _nothing, repeatable=True, done_if_repeated=_NOT_FOUND)
+def delete_document(doctype: str, name: str, modified: str | None) -> Call[None]:
+    path, query = _resource(doctype, name), _without_none({"modified": modified})
+    return Call("DELETE", path, _nothing, repeatable=True, query=query, done_if_repeated=_NOT_FOUND)
 
 
-def submit_document(doctype: str, name: str) -> Call[Document]:
-    return Call("POST", _resource(doctype, name, "submit"), _data)
+def submit_document(doctype: str, name: str, modified: str | None) -> Call[Document]:
+    body = encode(_without_none({"modified": modified}))
+    return Call("POST", _resource(doctype, name, "submit"), _data, body=body)
 
 
-def cancel_document(doctype: str, name: str) -> Call[Document]:
-    return Call("POST", _resource(doctype, name, "cancel"), _data)
+def cancel_document(doctype: str, name: str, modified: str | None) -> Call[Document]:
+    body = encode(_without_none({"modified": modified}))
+    return Call("POST", _resource(doctype, name, "cancel"), _data, body=body)
 
 
-def rename_document(doctype: str, name: str, new_name: str) -> Call[Document]:
-    return Call("POST", _resource(doctype, name, "rename"), _data, body=encode({"name": new_name}))
+def rename_document(doctype: str, name: str, new_name: str, modified: str | None) -> Call[Document]:
+    body = encode(_without_none({"name": new_name, "modified": modified}))
+    return Call("POST", _resource(doctype, name, "rename"), _data, body=body)
 
 
 def export_document(doctype: str, name: str) -> Call[Document]:

@@ -127,21 +127,33 @@ class DocumentCalls:
         """
         return self._client.run(calls.save_document(doctype, name, changes))
 
-    def delete(self, doctype: str, name: str) -> None:
-        """Delete a document. Raises: NotFound, Conflict for one that others link to."""
-        self._client.run(calls.delete_document(doctype, name))
+    def delete(self, doctype: str, name: str, *, modified: str | None = None) -> None:
+        """Delete a document.
 
-    def submit(self, doctype: str, name: str) -> Document:
-        """Submit a draft. Raises: NotFound, Conflict."""
-        return self._client.run(calls.submit_document(doctype, name))
+        Args:
+            modified: the `modified` of the document as it was read; if another version is stored,
+                the call is refused. None: any version is accepted.
 
-    def cancel(self, doctype: str, name: str) -> Document:
-        """Cancel a submitted document. Raises: NotFound, Conflict."""
-        return self._client.run(calls.cancel_document(doctype, name))
+        Raises: NotFound, Conflict, also for a document that others link to.
+        """
+        self._client.run(calls.delete_document(doctype, name, modified))
 
-    def rename(self, doctype: str, name: str, new_name: str) -> Document:
-        """Rename a document, and update all links to it. Raises: NotFound, Duplicate."""
-        return self._client.run(calls.rename_document(doctype, name, new_name))
+    def submit(self, doctype: str, name: str, *, modified: str | None = None) -> Document:
+        """Submit a draft; `modified` as for `delete`. Raises: NotFound, Conflict."""
+        return self._client.run(calls.submit_document(doctype, name, modified))
+
+    def cancel(self, doctype: str, name: str, *, modified: str | None = None) -> Document:
+        """Cancel a submitted document; `modified` as for `delete`. Raises: NotFound, Conflict."""
+        return self._client.run(calls.cancel_document(doctype, name, modified))
+
+    def rename(
+        self, doctype: str, name: str, new_name: str, *, modified: str | None = None
+    ) -> Document:
+        """Rename a document, and update all links to it; `modified` as for `delete`.
+
+        Raises: NotFound, Duplicate, Conflict.
+        """
+        return self._client.run(calls.rename_document(doctype, name, new_name, modified))
 
     def export(self, doctype: str, name: str) -> Document:
         """Return a document without its secrets. Raises: NotFound."""

@@ -137,7 +137,13 @@ def test_documents_are_written_and_read(admin: FwClient) -> None:
         admin.documents.insert("Note", {})
     assert refused.value.field == "title"
     assert admin.documents.export("Note", name)["title"] == "Bye"
-    admin.documents.delete("Note", name)
+    with pytest.raises(Conflict, match="changed meanwhile"):
+        admin.documents.rename("Note", name, "late", modified=note["modified"])
+    with pytest.raises(Conflict, match="changed meanwhile"):
+        admin.documents.delete("Note", name, modified=note["modified"])
+    renamed = admin.documents.rename("Note", name, f"{name}-2", modified=saved["modified"])
+    name = renamed["name"]
+    admin.documents.delete("Note", name, modified=renamed["modified"])
     with pytest.raises(NotFound):
         admin.documents.get("Note", name)
 
