@@ -377,7 +377,7 @@ def test_dialog_stays_open_until_its_request_ends(page: Page) -> None:
         else:
             route.continue_()
 
-    page.route(f"**/api/resource/Sales%20Order/{name}", hold)
+    page.route(f"**/api/resource/Sales%20Order/{name}*", hold)
     page.get_by_role("button", name="Delete").click()
     with page.expect_request(lambda request: request.method == "DELETE"):
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from playwright.sync_api import Dialog, Error, Page, Route, expect
 
 from tests.browser.press_kit import press_twice
@@ -671,6 +672,34 @@ def test_document_changed_meanwhile_is_not_submitted_unseen(page: Page, sign_in:
     dialog.get_by_role("button", name="Submit").click()
     expect(dialog.get_by_role("alert")).to_contain_text("Another user has saved")
     assert stored(page, name)["docstatus"] == 0
+
+
+@pytest.mark.parametrize("act", ["Submit", "Cancel document", "Rename", "Delete"])
+def test_document_changed_immediately_before_an_act_keeps_the_change(
+    page: Page, sign_in: SignIn, act: str
+) -> None:
+    """The service compares the versions in the transaction of the act: no change comes between
+    (H-168, D-120)."""
+    sign_in("sally")
+    name = make_order(page, title="Seen", submit=act == "Cancel document")
+    page.goto(f"{ORDERS}/{name}")
+    path = f"/api/resource/Sales Order/{name}"
+    before = stored(page, name)["docstatus"]
+
+    def change(route: Route) -> None:
+        if route.request.method != "GET":
+            assert page.request.put(path, data={"notes": "Never seen"}, headers=HEADERS).ok
+        route.continue_()
+
+    page.route(f"**/api/resource/Sales%20Order/{name}**", change)
+    page.get_by_role("button", name=act, exact=True).click()
+    dialog = page.get_by_role("dialog")
+    if act == "Rename":
+        dialog.get_by_label("New name").fill("Unseen")
+    dialog.get_by_role("button", name=act, exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Another user has saved")
+    kept = stored(page, name)
+    assert (kept["notes"], kept["docstatus"]) == ("Never seen", before)
 
 
 def test_script_that_cannot_be_loaded_is_told(page: Page, sign_in: SignIn) -> None:

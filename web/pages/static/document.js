@@ -121,12 +121,14 @@ async function send() {
   try {
     await call("PUT", documentPath(doctype, name), { ...changes(), modified });
   } catch (error) {
-    if (!(error instanceof ApiError) || error.status !== 409 || !/meanwhile/.test(error.message)) throw error;
+    if (!isChanged(error)) throw error;
     say(form, "Another user has saved this document meanwhile. Open it in another tab to see what changed; what you typed stays here. Reload to begin from the new version.");
     return;
   }
   leave(location.pathname, "Saved.");
 }
+
+const isChanged = (error) => error instanceof ApiError && error.status === 409 && /meanwhile/.test(error.message);
 
 const ACTS = {
   submit: { title: "Submit this document?", text: "After that most of its fields can no longer be changed.", ok: "Submit", path: "/submit", done: "Submitted." },
@@ -134,6 +136,21 @@ const ACTS = {
   delete: { title: "Delete this document?", text: "This cannot be undone.", ok: "Delete", danger: true },
   rename: { title: "Rename this document", text: "Links to it follow.", ok: "Rename", field: { label: "New name" }, value: name },
 };
+
+// Carry out an action on the version that is shown; return the path of the next page if it is another.
+async function carryOut(kind, typed) {
+  const path = documentPath(doctype, name);
+  if (kind === "delete") {
+    await call("DELETE", `${path}?${new URLSearchParams({ modified })}`);
+    return list;
+  }
+  if (kind === "rename") {
+    const renamed = await call("POST", `${path}/rename`, { name: typed, modified });
+    return `${list}/${encodeURIComponent(renamed.data.name)}`;
+  }
+  await call("POST", path + ACTS[kind].path, { modified });
+  return undefined;
+}
 
 async function act(kind) {
   if (leaving) return;
@@ -146,16 +163,11 @@ async function act(kind) {
   const answer = await ask({
     ...wanted,
     work: async (typed) => {
-      const { data } = await call("GET", documentPath(doctype, name)); // the acts take no version
-      if (data.modified !== modified) throw new Error("Another user has saved this document meanwhile. Reload the page to see what changed.");
-      if (kind === "delete") {
-        await call("DELETE", documentPath(doctype, name));
-        to = list;
-      } else if (kind === "rename") {
-        const renamed = await call("POST", `${documentPath(doctype, name)}/rename`, { name: typed });
-        to = `${list}/${encodeURIComponent(renamed.data.name)}`;
-      } else {
-        await call("POST", documentPath(doctype, name) + wanted.path, {});
+      try {
+        to = await carryOut(kind, typed) ?? to;
+      } catch (error) {
+        if (!isChanged(error)) throw error;
+        throw new Error("Another user has saved this document meanwhile. Reload the page to see what changed.");
       }
     },
   });
