@@ -70,7 +70,10 @@ def accepted(meta: Meta, rights: Rights, *, new: bool) -> Schema:
     elif meta.submittable and "submit" not in meta.fields:
         properties["submit"] = {"type": "boolean", "description": "Submits the document too."}
     for field in _seen(meta, meta, rights, "write"):
-        properties[field.name] = _described(field, _requested(field, meta, rights))
+        requested = _requested(field, meta, rights)
+        if not new:  # a field that is left out keeps its value, and generated clients send defaults
+            requested.pop("default", None)
+        properties[field.name] = _described(field, requested)
     return _object(properties, _required(meta, rights, meta) if new else [])
 
 

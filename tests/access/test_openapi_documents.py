@@ -169,6 +169,18 @@ async def test_openapi_shows_the_callers_doctypes_and_levels(site: HttpSite) -> 
         )
 
 
+async def test_openapi_names_no_defaults_for_a_save(site: HttpSite) -> None:
+    """Generated clients send the defaults of fields that a program leaves out: a save of one field
+    would reset the others (D-14, H-105)."""
+    boss = await reader(site, "System Manager")
+    schemas = boss.document["components"]["schemas"]
+    assert schemas["Webhook.inserted"]["properties"]["timeout"]["default"] == 10
+    saved = [schema for name, schema in schemas.items() if name.endswith(".saved")]
+    assert len(saved) > 3
+    for schema in saved:
+        assert not [name for name, each in schema["properties"].items() if "default" in each]
+
+
 async def test_openapi_shows_guests_no_doctype(site: HttpSite) -> None:
     reply = await site.ask("GET", "/api/openapi.json")
     assert not [path for path in reply.json["paths"] if "Sales" in path or "User/" in path]

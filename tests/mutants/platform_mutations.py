@@ -1,4 +1,4 @@
-"""Faults of data migrations, of traces, of the start of a service, and of the order of locks."""
+"""Faults of versions, data migrations, traces, the start of a service, and the order of locks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ _TRACED_JOBS: Final = "tests/fw_actors/actors/test_traced_jobs.py"
 _START: Final = "tests/supervisors/service/test_front.py"
 
 PLATFORM: Final = (
+    Mutation(
+        "a document is deleted, though its caller has read another version",
+        "fw_actors/documents/rest.py",
+        "    if doc.modified is None or version != ",
+        "    if doc.modified is None and version != ",
+        "tests/access/test_versions.py::test_version_changed_by_another_session_is_refused",
+    ),
     Mutation(
         "a migration of an app runs at each start",
         "fw_actors/ops/data_migrations.py",
