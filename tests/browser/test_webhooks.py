@@ -154,6 +154,30 @@ def test_webhook_page_pauses_and_resumes_webhook(page: Page, receiver: LiveRecei
     expect(page.locator(".state")).to_have_text("untried")
 
 
+def test_webhook_page_keeps_typed_text_during_its_actions(
+    page: Page, receiver: LiveReceiver
+) -> None:
+    """What was typed stays, and can be saved afterwards (H-158)."""
+    name = make_webhook(page, receiver.url, "page.typed")
+    page.goto(f"/app/Webhook/{name}")
+    title = page.get_by_label("Title")
+    title.fill("Typed before")
+    page.get_by_role("button", name="Pause").click()
+    resume = page.get_by_role("button", name="Resume")
+    expect(resume).to_be_focused()
+    expect(page.locator(".state")).to_have_text("paused")
+    expect(page.get_by_text("Paused.", exact=True)).to_be_visible()
+    resume.click()
+    expect(page.get_by_role("button", name="Pause")).to_be_focused()
+    expect(page.locator(".state")).to_have_text("untried")
+    page.get_by_role("button", name="Send a test event").click()
+    expect(page.get_by_text("The receiver answered 204.")).to_be_visible()
+    expect(title).to_have_value("Typed before")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    expect(title).to_have_value("Typed before")
+
+
 def test_delivery_page_shows_result_and_replays(page: Page, receiver: LiveReceiver) -> None:
     """A replay keeps id and body (B-251)."""
     name = make_webhook(page, receiver.url, "page.shown")

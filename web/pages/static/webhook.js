@@ -1,7 +1,7 @@
 // A Webhook's test event with the duration of each step, its pause, and the rotation of its secret.
 
 import { operation } from "./api.js";
-import { ask, copy, flashNext } from "./app.js";
+import { ask, copy, flash } from "./app.js";
 import { busy, clear, enable, say } from "./forms.js";
 
 const STEPS = [["dns", "DNS"], ["connect", "Connect"], ["tls", "TLS"], ["answer", "Answer"]];
@@ -37,26 +37,35 @@ button.addEventListener("click", () => {
   busy(button, async () => tell(await operation("webhooks.test", { webhook: section.dataset.webhook })))
     .catch((error) => say(section, error.message));
 });
-const pause = document.getElementById("webhook-pause");
 
-// Pause or resume, and reload the page.
-function onPause(id, text, work) {
-  const button = document.getElementById(id);
-  button?.addEventListener("click", () => {
-    clear(pause);
-    busy(button, async () => {
-      await work(pause.dataset.webhook);
-      flashNext(text);
-      location.reload();
-    }).catch((error) => say(pause, error.message));
-  });
+const pause = () => document.getElementById("webhook-pause");
+const PAUSING = {
+  "pause-webhook": {
+    done: "Paused.",
+    work: (webhook) => operation("webhooks.pause", { webhook, seconds: Number(document.getElementById("pause-seconds").value) || null }),
+  },
+  "resume-webhook": { done: "Resumed.", work: (webhook) => operation("webhooks.resume", { webhook }) },
+};
+
+// Show the pause that is stored now; typed values in the form stay.
+async function renewPause() {
+  const parts = { target: "#webhook-pause", select: "#webhook-pause", selectOOB: "#webhook-state", swap: "outerHTML" };
+  await htmx.ajax("GET", location.pathname, parts).catch(() => {}); // app.js states the reason
+  enable("webhook");
+  if (document.activeElement === document.body) pause().querySelector("button").focus({ preventScroll: true }); // the other one is gone
 }
 
-onPause("pause-webhook", "Paused.", (webhook) => {
-  const seconds = Number(document.getElementById("pause-seconds").value) || null;
-  return operation("webhooks.pause", { webhook, seconds });
+document.querySelector("main").addEventListener("click", (event) => {
+  const button = event.target.closest("#webhook-pause button");
+  if (!button) return;
+  const { done, work } = PAUSING[button.id];
+  clear(pause());
+  busy(button, async () => {
+    await work(pause().dataset.webhook);
+    flash(done);
+    await renewPause();
+  }).catch((error) => say(pause(), error.message));
 });
-onPause("resume-webhook", "Resumed.", (webhook) => operation("webhooks.resume", { webhook }));
 
 const rotation = document.getElementById("webhook-rotate");
 document.getElementById("rotate-secret")?.addEventListener("click", async () => {
