@@ -315,17 +315,24 @@ class AsyncWebhookCalls:
         return await self._client.run(calls.resume(webhook))
 
     async def rotate(
-        self, webhook: str, *, secret: str | None = None, overlap: int = 0
+        self,
+        webhook: str,
+        *,
+        secret: str | None = None,
+        overlap: int = 0,
+        modified: str | None = None,
     ) -> RotatedSecret:
         """Replace the signing secret of a Webhook. The client does not repeat this call.
 
         Args:
             secret: the new secret; None: the service generates one.
             overlap: the hours for which the old secret also signs, 0 to 720.
+            modified: the `modified` of the Webhook as it was read; if another version is stored,
+                the call is refused. None: any version is accepted.
 
-        Raises: NotFound, Invalid.
+        Raises: NotFound, Invalid, Conflict.
         """
-        return await self._client.run(calls.rotate(webhook, secret, overlap))
+        return await self._client.run(calls.rotate(webhook, secret, overlap, modified))
 
     async def cancel(self, delivery: str) -> None:
         """End a Queued or Retrying delivery as Failed; nothing more is sent.

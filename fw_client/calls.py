@@ -379,13 +379,20 @@ def resume(webhook: str) -> Call[PausedWebhook]:
     return _operation("webhooks.resume", read, {"webhook": webhook}, repeatable=True)
 
 
-def rotate(webhook: str, secret: str | None, overlap: int) -> Call[RotatedSecret]:
+def rotate(
+    webhook: str, secret: str | None, overlap: int, modified: str | None
+) -> Call[RotatedSecret]:
     """Not repeatable: a second rotation would end the secret that should overlap."""
 
     def read(answer: Any) -> RotatedSecret:
         return read_model(RotatedSecret, {**answer, "oldUntil": answer["old_secret_until"]})
 
-    arguments = {"webhook": webhook, "secret": secret, "overlap": overlap}
+    arguments = {
+        "webhook": webhook,
+        "secret": secret,
+        "overlap": overlap,
+        "modified": modified,
+    }
     return _operation("webhooks.rotate", read, arguments)
 
 

@@ -231,11 +231,12 @@ class RotatedSecret:
     """A Webhook whose secret was replaced.
 
     `secret` is the new secret if the service generated it, shown only once; `old_until` is the time
-    until which the old one also signs.
+    until which the old one also signs; `modified` is the new version of the Webhook.
     """
 
     webhook: str
     old_until: datetime | None = field(metadata=_TIME)
+    modified: str
     secret: str | None = field(default=None, repr=False)
 
 

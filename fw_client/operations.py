@@ -314,16 +314,25 @@ class WebhookCalls:
         """End the pause of a Webhook, if there is one. Raises: NotFound."""
         return self._client.run(calls.resume(webhook))
 
-    def rotate(self, webhook: str, *, secret: str | None = None, overlap: int = 0) -> RotatedSecret:
+    def rotate(
+        self,
+        webhook: str,
+        *,
+        secret: str | None = None,
+        overlap: int = 0,
+        modified: str | None = None,
+    ) -> RotatedSecret:
         """Replace the signing secret of a Webhook. The client does not repeat this call.
 
         Args:
             secret: the new secret; None: the service generates one.
             overlap: the hours for which the old secret also signs, 0 to 720.
+            modified: the `modified` of the Webhook as it was read; if another version is stored,
+                the call is refused. None: any version is accepted.
 
-        Raises: NotFound, Invalid.
+        Raises: NotFound, Invalid, Conflict.
         """
-        return self._client.run(calls.rotate(webhook, secret, overlap))
+        return self._client.run(calls.rotate(webhook, secret, overlap, modified))
 
     def cancel(self, delivery: str) -> None:
         """End a Queued or Retrying delivery as Failed; nothing more is sent.

@@ -155,11 +155,13 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "RotateRequest": {
             "secret": "The new signing secret; the service creates one if it is left out.",
             "overlap": "Hours for which the old secret also signs, 0 to 720.",
+            "modified": VERSION,
         },
         "RotatedResponse": {
             "secret": "The new signing secret, shown only once; null if the request had it.",
             "old_secret_until": "The time until which the old secret also signs, in ISO 8601; null "
             "if it does not.",
+            "modified": "The new `modified` of the Webhook.",
         },
         "TrialResult": {
             "status": "The HTTP status of the receiver's response; null without a response.",

@@ -281,12 +281,13 @@ class ErasedResponse(Struct, frozen=True):
 
 
 class RotatedResponse(Struct, frozen=True):
-    """The new signing secret, if the service generated it, and the time until which the old one
-    also signs."""
+    """The new signing secret, if the service generated it, the time until which the old one also
+    signs, and the new version of the Webhook."""
 
     webhook: str
     secret: str | None
     old_secret_until: str | None
+    modified: str
 
 
 class RequestDetails(Struct, frozen=True):

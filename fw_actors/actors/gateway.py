@@ -249,12 +249,18 @@ class Gateway:
         )
 
     async def rotate(
-        self, caller: Caller, webhook: str, secret: str, overlap_hours: int, request_id: str
+        self,
+        caller: Caller,
+        webhook: str,
+        secret: str,
+        overlap_hours: int,
+        request_id: str,
+        version: int | None = None,
     ) -> SecretRotation:
         """Replace the secret of a Webhook. Raises: as `fw_actors.webhooks.signing_keys.rotate`."""
         return await self.write(
             caller,
-            lambda fw: rotate(fw, self._site.audit, webhook, secret, overlap_hours),
+            lambda fw: rotate(fw, self._site.audit, webhook, secret, overlap_hours, version),
             request_id,
         )
 

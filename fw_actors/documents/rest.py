@@ -268,7 +268,7 @@ def submit(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[
     meta = _open(fw, doctype)
     fw.rights.require(meta, "submit")
     doc = fw.documents.open(fw, doctype, name)[0]
-    _require_version(doc, version)
+    require_version(doc, version)
     return shown(fw, doc.submit())
 
 
@@ -277,7 +277,7 @@ def cancel(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[
     meta = _open(fw, doctype)
     fw.rights.require(meta, "cancel")
     doc = fw.documents.open(fw, doctype, name)[0]
-    _require_version(doc, version)
+    require_version(doc, version)
     return shown(fw, doc.cancel())
 
 
@@ -287,7 +287,7 @@ def delete(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[
     fw.rights.require(meta, "delete")
     fw.documents.registry.tables[doctype].lock_exclusive(fw.tx, name)
     doc = fw.get_doc(doctype, name)
-    _require_version(doc, version)
+    require_version(doc, version)
     doc.delete()
     return {"ok": True}
 
@@ -306,7 +306,7 @@ def rename(
     fw.rights.require(meta, "write")
     fw.documents.registry.tables[doctype].lock_exclusive(fw.tx, name)
     doc = fw.get_doc(doctype, name)
-    _require_version(doc, version)
+    require_version(doc, version)
     return shown(fw, doc.rename(new))
 
 
@@ -403,7 +403,7 @@ def _change(fw: Fw, doc: DocType, body: Mapping[str, Any]) -> None:
     """Write a body's fields to a document that was read."""
     body = dict(body)
     if "modified" in body:
-        _require_version(doc, version_of(body.pop("modified")))
+        require_version(doc, version_of(body.pop("modified")))
     for key, value in validated(fw, doc.meta, body, doc).items():
         setattr(doc, key, value)
 
@@ -418,7 +418,8 @@ def version_of(modified: object) -> int:
         raise BadRequestError("modified must be a time as ISO 8601.", field="modified") from None
 
 
-def _require_version(doc: DocType, version: int | None) -> None:
+def require_version(doc: DocType, version: int | None) -> None:
+    """Refuse a document of another version; None accepts any. Raises: ConflictError."""
     if version is None:
         return
     if doc.modified is None or version != to_ms(datetime.fromisoformat(doc.modified)):

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from fw_actors.documents.core import Webhook
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.rest import require_version
 from fw_actors.documents.tables import table_of
 from fw_actors.documents.vault import UnreadableError, VaultCipher
 from fw_actors.errors import ValidationError
@@ -99,11 +100,12 @@ _CLEAR: Final = Statement(
 
 
 class SecretRotation(NamedTuple):
-    """The result of a rotation: the old secret also signs until `old_until` (ms; None: it no longer
-    signs)."""
+    """The result of a rotation: the old secret also signs until `old_until` (None: it no longer
+    signs). `modified` is the new version of the Webhook."""
 
     webhook: str
     old_until: str | None
+    modified: str
 
 
 def new_secret(entropy: Entropy) -> str:
@@ -112,19 +114,27 @@ def new_secret(entropy: Entropy) -> str:
 
 
 def rotate(
-    fw: Fw, audit: AuditLog, webhook: str, secret: str, overlap_hours: int
+    fw: Fw,
+    audit: AuditLog,
+    webhook: str,
+    secret: str,
+    overlap_hours: int,
+    version: int | None = None,
 ) -> SecretRotation:
     """Replace the secret of a Webhook; with an overlap the old one also signs for that time.
 
-    A rotation within the overlap of another ends the oldest secret.
+    A rotation within the overlap of another ends the oldest secret. `version`: as for
+    `rest.submit`.
 
-    Raises: ValidationError naming `secret` or `overlap`; NotFoundError; PermissionDeniedError.
+    Raises: ValidationError naming `secret` or `overlap`; NotFoundError; PermissionDeniedError;
+        ConflictError.
     """
     if not 0 <= overlap_hours <= MAX_OVERLAP_HOURS:
         raise ValidationError(
             f"overlap must be between 0 and {MAX_OVERLAP_HOURS} hours.", field="overlap"
         )
     doc, stored = fw.documents.open(fw, "Webhook", webhook)
+    require_version(stored, version)
     old, until = "", None
     if overlap_hours:
         old, until = _current(stored, secret), iso(fw.tx.now + overlap_hours * MS_PER_HOUR)
@@ -132,7 +142,7 @@ def rotate(
     with audit.suppressed(fw.tx):
         fw.documents.save(fw, doc, ignore_permissions=False, stored=stored)
     audit.record(fw, Action.ROTATE, webhook, {"overlap_hours": overlap_hours})
-    return SecretRotation(webhook, until)
+    return SecretRotation(webhook, until, str(doc.modified))
 
 
 def _current(stored: Any, new: str) -> str:

@@ -58,6 +58,20 @@ async def test_rotated_secret_is_shown_once_and_never_read(desk: ReceiverDesk) -
         assert secret.encode() not in shown.body + exported.body
 
 
+async def test_rotated_secret_makes_a_version_that_is_answered(desk: ReceiverDesk) -> None:
+    """Of another version than the one that was read no secret is replaced (B-350)."""
+    path = f"{HOOK}/{desk.hook}"
+    read = (await desk.site.ask("GET", path, sid=desk.boss)).json["data"]["modified"]
+    saved = await desk.site.ask("PUT", path, {"title": "unseen"}, sid=desk.boss)
+    refused = await desk.op("rotate", webhook=desk.hook, overlap=1, modified=read)
+    assert (refused.status, refused.error["type"]) == (409, "ConflictError")
+    stored = (await desk.site.ask("GET", path, sid=desk.boss)).json["data"]
+    assert stored == saved.json["data"]
+    rotated = await desk.op("rotate", webhook=desk.hook, overlap=1, modified=stored["modified"])
+    now = (await desk.site.ask("GET", path, sid=desk.boss)).json["data"]["modified"]
+    assert rotated.json["modified"] == now > stored["modified"]
+
+
 async def test_erase_removes_the_body_and_refuses_replay(desk: ReceiverDesk) -> None:
     """The record stays, a replay is refused with 409 (B-360, B-361)."""
     erased = await desk.op("erase", delivery=desk.delivery)

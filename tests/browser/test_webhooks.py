@@ -178,6 +178,41 @@ def test_webhook_page_keeps_typed_text_during_its_actions(
     expect(title).to_have_value("Typed before")
 
 
+def test_webhook_page_saves_after_rotation_of_its_secret(
+    page: Page, receiver: LiveReceiver
+) -> None:
+    """The rotation makes a version of its own, which the page knows (H-158, H-168)."""
+    name = make_webhook(page, receiver.url, "page.kept")
+    page.goto(f"/app/Webhook/{name}")
+    page.get_by_label("Title").fill("Typed before")
+    page.locator("#rotate-secret").click()
+    page.get_by_role("dialog").get_by_role("button", name="Rotate").click()
+    expect(page.locator("#webhook-rotate code")).to_have_text(re.compile(r"whsec_"))
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    expect(page.get_by_label("Title")).to_have_value("Typed before")
+
+
+def test_webhook_changed_by_another_user_is_not_rotated_unseen(
+    page: Page, receiver: LiveReceiver
+) -> None:
+    """Otherwise the next save of the page would revert the other change unseen (H-168)."""
+    name = make_webhook(page, receiver.url, "page.changed")
+    page.goto(f"/app/Webhook/{name}")
+    path = f"/api/resource/Webhook/{name}"
+    assert page.request.put(path, data={"title": "Theirs"}, headers=HEADERS).ok
+    page.get_by_label("Title").fill("Typed before")
+    page.locator("#rotate-secret").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Rotate").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Another user has saved")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_label("Title")).to_have_value("Typed before")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("alert").first).to_contain_text("Another user has saved")
+    page.on("dialog", lambda dialog: dialog.accept())  # leaving with unsaved changes is asked for
+
+
 def test_delivery_page_shows_result_and_replays(page: Page, receiver: LiveReceiver) -> None:
     """A replay keeps id and body (B-251)."""
     name = make_webhook(page, receiver.url, "page.shown")

@@ -66,7 +66,7 @@ CALLS: dict[str, Callable[[FwClient], Any]] = {
     "webhooks.replay": lambda fw: fw.webhooks.replay("d"),
     "webhooks.cancel": lambda fw: fw.webhooks.cancel("d"),
     "webhooks.erase": lambda fw: fw.webhooks.erase("d"),
-    "webhooks.rotate": lambda fw: fw.webhooks.rotate("w", secret="s", overlap=1),
+    "webhooks.rotate": lambda fw: fw.webhooks.rotate("w", secret="s", overlap=1, modified="t"),
     "webhooks.test": lambda fw: fw.webhooks.test("w"),
     "webhooks.pause": lambda fw: fw.webhooks.pause("w", seconds=1),
     "webhooks.resume": lambda fw: fw.webhooks.resume("w"),

@@ -288,6 +288,9 @@ def test_webhook_is_paused_rotated_and_delivery_erased(admin: FwClient) -> None:
     assert rotated.secret is not None
     assert rotated.old_until is not None
     assert rotated.secret not in repr(rotated)
+    assert rotated.modified == admin.documents.get("Webhook", hook)["modified"]
+    with pytest.raises(Conflict, match="changed meanwhile"):
+        admin.webhooks.rotate(hook, modified="2026-01-01T00:00:00Z")
     with pytest.raises(Invalid) as refused:
         admin.webhooks.rotate(hook, overlap=721)
     assert refused.value.field == "overlap"

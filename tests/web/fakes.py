@@ -206,12 +206,21 @@ class FakeGateway:
         return WebhookPause(webhook)
 
     async def rotate(
-        self, caller: Caller, webhook: str, secret: str, overlap_hours: int, request_id: str
+        self,
+        caller: Caller,
+        webhook: str,
+        secret: str,
+        overlap_hours: int,
+        request_id: str,
+        version: int | None = None,
     ) -> SecretRotation:
-        self.asked.append(("rotate", caller.user, webhook, secret, overlap_hours, request_id))
+        given = () if version is None else (version,)
+        asked = ("rotate", caller.user, webhook, secret, overlap_hours, request_id, *given)
+        self.asked.append(asked)
         if self.refuse is not None:
             raise self.refuse
-        return SecretRotation(webhook, "2026-03-01T12:00:00.000Z" if overlap_hours else None)
+        until = "2026-03-01T12:00:00.000Z" if overlap_hours else None
+        return SecretRotation(webhook, until, "2026-02-28T12:00:00.000Z")
 
     async def cancel_delivery(
         self, caller: Caller, delivery: str, request_id: str

@@ -135,14 +135,14 @@ class ResourceRoutes(GatewayRoutes):
     async def delete(self, exchange: Exchange) -> Response:
         """Delete a document."""
         doctype, name = _doctype_and_name(exchange)
-        version = _version(exchange.query.get("modified", msgspec.UNSET))
+        version = version_or_none(exchange.query.get("modified", msgspec.UNSET))
         gone = await self._write(exchange, lambda fw: rest.delete(fw, doctype, name, version))
         return json_response(gone)
 
     async def submit(self, exchange: Exchange) -> Response:
         """Submit a draft."""
         doctype, name = _doctype_and_name(exchange)
-        version = _version(exchange.body.modified)
+        version = version_or_none(exchange.body.modified)
         return await self._write_document(
             exchange, lambda fw: rest.submit(fw, doctype, name, version)
         )
@@ -150,7 +150,7 @@ class ResourceRoutes(GatewayRoutes):
     async def cancel(self, exchange: Exchange) -> Response:
         """Cancel a submitted document."""
         doctype, name = _doctype_and_name(exchange)
-        version = _version(exchange.body.modified)
+        version = version_or_none(exchange.body.modified)
         return await self._write_document(
             exchange, lambda fw: rest.cancel(fw, doctype, name, version)
         )
@@ -159,7 +159,7 @@ class ResourceRoutes(GatewayRoutes):
         """Rename a document."""
         doctype, name = _doctype_and_name(exchange)
         body: RenameRequest = exchange.body
-        version = _version(body.modified)
+        version = version_or_none(body.modified)
         return await self._write_document(
             exchange, lambda fw: rest.rename(fw, doctype, name, {"name": body.name}, version)
         )
@@ -203,7 +203,7 @@ def _transition(handle: Callable[[Exchange], Awaitable[Response]], body: BodyRul
     return Operation(handle, body=body, response=DocumentResponse)
 
 
-def _version(modified: str | msgspec.UnsetType) -> int | None:
+def version_or_none(modified: str | msgspec.UnsetType) -> int | None:
     """Return the version that a request names, None without one. Raises: BadRequestError."""
     return None if isinstance(modified, msgspec.UnsetType) else rest.version_of(modified)
 

@@ -41,7 +41,7 @@ from web.response_schemas import (
     WebhookPauseResponse,
 )
 from web.routes.operations import SERVICES, GatewayRoutes, read_route, time_or_null, write_route
-from web.routes.resource import ADMINISTRATOR_ROLE
+from web.routes.resource import ADMINISTRATOR_ROLE, GivenVersion, version_or_none
 
 PUBLISHERS: Final = frozenset({ADMINISTRATOR_ROLE, "Event Publisher"})
 MAX_BATCH_BYTES: Final = 4 * MIB
@@ -109,6 +109,7 @@ class RotateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     webhook: str
     secret: str | None = None
     overlap: int = 0
+    modified: GivenVersion = msgspec.UNSET
 
 
 class TestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -287,8 +288,11 @@ class WebhookRoutes(GatewayRoutes):
             body.secret or made or "",
             body.overlap,
             exchange.request_id,
+            version_or_none(body.modified),
         )
-        return json_response(RotatedResponse(rotation.webhook, made, rotation.old_until))
+        return json_response(
+            RotatedResponse(rotation.webhook, made, rotation.old_until, rotation.modified)
+        )
 
     async def test(self, exchange: Exchange) -> Response:
         """Send a Webhook a test event; the failure of a receiver is a result, not an error."""

@@ -6,7 +6,7 @@ import pytest
 
 from fw_actors.errors import ConflictError, FwError, NotFoundError, PermissionDeniedError
 from tests.web.client import AppClient
-from tests.web.fakes import SID, FakeGateway
+from tests.web.fakes import EXPIRES, SID, FakeGateway
 
 REPLAY = "/api/method/core.services.webhooks.replay"
 PAUSE = "/api/method/core.services.webhooks.pause"
@@ -61,13 +61,25 @@ async def test_rotate_returns_the_secret_that_the_service_made_and_no_other(
 ) -> None:
     body = {"webhook": "w", "overlap": 24}
     made = await client.ask("POST", ROTATE, body, sid=SID)
-    until = "2026-03-01T12:00:00.000Z"
-    assert made.json == {"webhook": "w", "secret": "whsec_made", "old_secret_until": until}
+    read, until = "2026-02-28T12:00:00.000Z", "2026-03-01T12:00:00.000Z"
+    shown = {"webhook": "w", "modified": read}
+    assert made.json == {**shown, "secret": "whsec_made", "old_secret_until": until}
     given = await client.ask("POST", ROTATE, {"webhook": "w", "secret": "whsec_own"}, sid=SID)
-    assert given.json == {"webhook": "w", "secret": None, "old_secret_until": None}
+    assert given.json == {**shown, "secret": None, "old_secret_until": None}
     assert [asked[:5] for asked in gateway.asked] == [
         ("rotate", "ann", "w", "whsec_made", 24), ("rotate", "ann", "w", "whsec_own", 0),
     ]  # fmt: skip
+
+
+async def test_rotate_takes_the_version_that_was_read(
+    client: AppClient, gateway: FakeGateway
+) -> None:
+    """B-350"""
+    body = {"webhook": "w", "modified": "2026-02-28T12:00:00.000Z"}
+    assert (await client.ask("POST", ROTATE, body, sid=SID)).status == 200
+    assert gateway.asked[-1][-1] == EXPIRES
+    reply = await client.ask("POST", ROTATE, {**body, "modified": "yesterday"}, sid=SID)
+    assert (reply.status, reply.error["extra"]) == (400, {"field": "modified"})
 
 
 async def test_erase_returns_the_time(client: AppClient, gateway: FakeGateway) -> None:

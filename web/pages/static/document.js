@@ -1,11 +1,12 @@
 // A document's form: changes are sent to the JSON API, which validates them.
 
-import { call, documentPath, ApiError } from "./api.js";
+import { call, documentPath } from "./api.js";
 import { ask, copy, flashNext, suggest } from "./app.js";
-import { blame, busy, enable, onSubmit, revealable, say } from "./forms.js";
+import { blame, busy, enable, isChanged, onShownVersion, onSubmit, revealable, say } from "./forms.js";
 
 const form = document.getElementById("document");
-const { doctype, name, modified, list } = form.dataset;
+const { doctype, name, list } = form.dataset;
+const shown = () => ({ modified: form.dataset.modified }); // the version
 const pad = (number) => String(number).padStart(2, "0");
 
 // Conversion of values between inputs and JSON.
@@ -119,7 +120,7 @@ async function send() {
     return;
   }
   try {
-    await call("PUT", documentPath(doctype, name), { ...changes(), modified });
+    await call("PUT", documentPath(doctype, name), { ...changes(), ...shown() });
   } catch (error) {
     if (!isChanged(error)) throw error;
     say(form, "Another user has saved this document meanwhile. Open it in another tab to see what changed; what you typed stays here. Reload to begin from the new version.");
@@ -127,8 +128,6 @@ async function send() {
   }
   leave(location.pathname, "Saved.");
 }
-
-const isChanged = (error) => error instanceof ApiError && error.status === 409 && /meanwhile/.test(error.message);
 
 const ACTS = {
   submit: { title: "Submit this document?", text: "After that most of its fields can no longer be changed.", ok: "Submit", path: "/submit", done: "Submitted." },
@@ -141,14 +140,14 @@ const ACTS = {
 async function carryOut(kind, typed) {
   const path = documentPath(doctype, name);
   if (kind === "delete") {
-    await call("DELETE", `${path}?${new URLSearchParams({ modified })}`);
+    await call("DELETE", `${path}?${new URLSearchParams(shown())}`);
     return list;
   }
   if (kind === "rename") {
-    const renamed = await call("POST", `${path}/rename`, { name: typed, modified });
+    const renamed = await call("POST", `${path}/rename`, { name: typed, ...shown() });
     return `${list}/${encodeURIComponent(renamed.data.name)}`;
   }
-  await call("POST", path + ACTS[kind].path, { modified });
+  await call("POST", path + ACTS[kind].path, shown());
   return undefined;
 }
 
@@ -162,14 +161,7 @@ async function act(kind) {
   let to = location.pathname;
   const answer = await ask({
     ...wanted,
-    work: async (typed) => {
-      try {
-        to = await carryOut(kind, typed) ?? to;
-      } catch (error) {
-        if (!isChanged(error)) throw error;
-        throw new Error("Another user has saved this document meanwhile. Reload the page to see what changed.");
-      }
-    },
+    work: async (typed) => { to = await onShownVersion(() => carryOut(kind, typed)) ?? to; },
   });
   if (answer !== null) leave(to, kind === "delete" ? "Deleted." : kind === "rename" ? "Renamed." : wanted.done);
 }

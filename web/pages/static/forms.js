@@ -29,6 +29,19 @@ export function show(form, error) {
   else say(form, error.message);
 }
 
+// Whether a call was refused because another version of the document is stored.
+export const isChanged = (error) => error instanceof ApiError && error.status === 409 && /meanwhile/.test(error.message);
+
+// Run an action on the version that the page shows.
+export async function onShownVersion(work) {
+  try {
+    return await work();
+  } catch (error) {
+    if (!isChanged(error)) throw error;
+    throw new Error("Another user has saved this document meanwhile. Reload the page to see what changed.");
+  }
+}
+
 export function blame(input, text) {
   const note = document.createElement("p");
   note.className = "field-error";

@@ -2,7 +2,7 @@
 
 import { operation } from "./api.js";
 import { ask, copy, flash } from "./app.js";
-import { busy, clear, enable, say } from "./forms.js";
+import { busy, clear, enable, onShownVersion, say } from "./forms.js";
 
 const STEPS = [["dns", "DNS"], ["connect", "Connect"], ["tls", "TLS"], ["answer", "Answer"]];
 
@@ -67,6 +67,7 @@ document.querySelector("main").addEventListener("click", (event) => {
   }).catch((error) => say(pause(), error.message));
 });
 
+const form = document.getElementById("document");
 const rotation = document.getElementById("webhook-rotate");
 document.getElementById("rotate-secret")?.addEventListener("click", async () => {
   const overlap = document.getElementById("overlap");
@@ -79,7 +80,11 @@ document.getElementById("rotate-secret")?.addEventListener("click", async () => 
       : "A new secret signs from now on. The receiver refuses requests until it knows the new one.",
     ok: "Rotate",
     danger: hours === 0,
-    work: async () => { made = await operation("webhooks.rotate", { webhook: rotation.dataset.webhook, overlap: hours }); },
+    work: async () => {
+      const wanted = { webhook: rotation.dataset.webhook, overlap: hours, modified: form.dataset.modified };
+      made = await onShownVersion(() => operation("webhooks.rotate", wanted));
+      form.dataset.modified = made.modified; // the form can still be saved
+    },
   });
   if (sure === null) return;
   const shown = rotation.querySelector("[data-text]");
