@@ -38,6 +38,21 @@ def test_account_page_changes_profile(page: Page, sign_in: SignIn) -> None:
     expect(page.get_by_label("Full name")).to_have_value("Carl Changed")
 
 
+def test_account_page_explains_its_keys_on_a_question_mark(page: Page, sign_in: SignIn) -> None:
+    """As every page of the desk (H-157); the ids of a page are unique."""
+    sign_in("carl")
+    page.goto("/account")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("find in the whole desk")
+    assert (
+        page.evaluate("""() => {
+      const ids = [...document.querySelectorAll("[id]")].map((each) => each.id);
+      return ids.filter((id, at) => ids.indexOf(id) !== at);
+    }""")
+        == []
+    )
+
+
 def test_account_page_lists_and_ends_sessions(page: Page, site: LiveSite, sign_in: SignIn) -> None:
     sign_in("carl")
     with (
@@ -82,10 +97,49 @@ def test_api_key_is_shown_once_works_and_is_revoked(
     assert httpx.get(f"{site.url}/api/boot", headers=bearer).json()["user"]["name"] == "carl"
     page.reload()
     assert key not in page.content()
-    page.locator("#keys li").filter(has_text="nightly export").get_by_role("button").click()
+    page.locator("#api-keys li").filter(has_text="nightly export").get_by_role("button").click()
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     expect(page.get_by_text("No keys yet.")).to_be_visible()
     assert httpx.get(f"{site.url}/api/boot", headers=bearer).status_code == 401
+
+
+def test_account_page_keeps_typed_text_and_new_key_during_its_actions(
+    page: Page, site: LiveSite, sign_in: SignIn
+) -> None:
+    """A key is shown once: a page that is read again would lose it before it is copied (H-158)."""
+    sign_in("carl")
+    with another_session(site, "carl", "curl/8.0"), another_session(site, "carl", "Wget/1.0"):
+        page.goto("/account")
+        page.get_by_label("Purpose").fill("old program")
+        page.get_by_role("button", name="Make a key").click()
+        expect(page.locator("#api-keys li")).to_have_count(1)
+        page.get_by_label("Purpose").fill("new program")
+        page.get_by_role("button", name="Make a key").click()
+        expect(page.locator("#api-keys li")).to_have_count(2)
+        key = page.locator("#made-key code").inner_text()
+        page.get_by_label("Full name").fill("Typed before")
+        sessions = page.locator("#sessions li")
+        sessions.filter(has_text="curl/8.0").get_by_role("button").click()
+        expect(sessions.filter(has_text="curl/8.0")).to_have_count(0)
+        expect(page.get_by_label("Full name")).to_have_value("Typed before")
+        expect(page.get_by_role("heading", name="Sessions")).to_be_focused()
+        page.locator("#api-keys li").filter(has_text="old program").get_by_role("button").click()
+        page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+        expect(page.get_by_text("The key is revoked.")).to_be_visible()
+        expect(page.locator("#api-keys li")).to_have_count(1)
+        page.get_by_role("button", name="End all others").click()
+        page.get_by_role("dialog").get_by_role("button", name="End them").click()
+        expect(sessions).to_have_count(1)
+        expect(page.get_by_role("button", name="End all others")).to_be_hidden()
+        expect(page.locator("#made-key code")).to_have_text(key)
+        expect(page.get_by_label("Full name")).to_have_value("Typed before")
+        page.locator("#api-keys li").get_by_role("button").click()
+        page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+        expect(page.get_by_text("No keys yet.")).to_be_visible()
+        expect(page.locator("#made-key")).to_be_hidden()
+        expect(page.get_by_role("button", name="Revoke all")).to_be_hidden()
+        expect(page.get_by_label("Full name")).to_have_value("Typed before")
+        check_page(page, "account-kept")
 
 
 def test_api_key_is_selected_without_clipboard(page: Page, sign_in: SignIn) -> None:
@@ -99,7 +153,7 @@ def test_api_key_is_selected_without_clipboard(page: Page, sign_in: SignIn) -> N
     expect(page.get_by_role("button", name="Selected: copy it")).to_be_visible()
     key = page.locator("#made-key code").inner_text()
     assert page.evaluate("getSelection().toString()") == key
-    page.locator("#keys li").filter(has_text="by hand").get_by_role("button").click()
+    page.locator("#api-keys li").filter(has_text="by hand").get_by_role("button").click()
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     expect(page.get_by_text("No keys yet.")).to_be_visible()
 

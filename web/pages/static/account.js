@@ -1,13 +1,26 @@
 // My account: every action is a self-service operation of the JSON API.
 
 import { operation } from "./api.js";
-import { ask, copy, flash, flashNext } from "./app.js";
+import { ask, copy, flash } from "./app.js";
 import { blame, busy, enable, onSubmit, revealable } from "./forms.js";
 import { saidOf, watch } from "./policy.js";
 
-function again(text) {
-  flashNext(text);
-  location.reload();
+// Show the sessions and the keys that are left; typed values, and a key that is shown once, stay.
+async function renew(text) {
+  flash(text);
+  const parts = { target: "#sessions", select: "#sessions", selectOOB: "#api-keys", swap: "outerHTML" };
+  await htmx.ajax("GET", location.pathname, parts).catch(() => {}); // app.js states the reason
+  enable("account");
+  revokeOthers.hidden = document.querySelectorAll("#sessions li").length < 2;
+  revokeKeys.hidden = !document.querySelector("#api-keys [data-name]");
+  const shown = document.getElementById("made-key");
+  const isLeft = ({ dataset }) => shown.querySelector("[data-text]").textContent.startsWith(`${dataset.name}_`);
+  if (shown && ![...document.querySelectorAll("#api-keys [data-name]")].some(isLeft)) shown.hidden = true;
+}
+
+// The button of an action may be gone.
+function keepFocus(heading) {
+  if (document.activeElement === document.body || document.activeElement.closest("[hidden]")) document.getElementById(heading).focus({ preventScroll: true });
 }
 
 const profile = document.getElementById("profile");
@@ -42,11 +55,12 @@ onSubmit(change, async () => {
 
 // Keys survive a change of the password by its owner; a user of the old password may have created some.
 async function offerToRevokeKeys() {
-  if (!document.querySelector("#keys [data-name]")) {
-    again("Your password is changed.");
+  change.reset();
+  validate();
+  if (!document.querySelector("#api-keys [data-name]")) {
+    await renew("Your password is changed.");
     return;
   }
-  change.reset();
   const sure = await ask({
     title: "Your password is changed. Revoke your API keys too?",
     text: "They still work. Keep them only if nobody else can have created or seen one.",
@@ -55,7 +69,7 @@ async function offerToRevokeKeys() {
     danger: true,
     work: () => operation("api_keys.revokeAllMyAPIKeys"),
   });
-  again(sure === null ? "Your password is changed; your API keys still work." : "Your password is changed, and your API keys are revoked.");
+  await renew(sure === null ? "Your password is changed; your API keys still work." : "Your password is changed, and your API keys are revoked.");
 }
 
 const revokeKeys = document.getElementById("revoke-keys");
@@ -67,27 +81,33 @@ revokeKeys.addEventListener("click", async () => {
     danger: true,
     work: () => operation("api_keys.revokeAllMyAPIKeys"),
   });
-  if (sure !== null) again("Your API keys are revoked.");
+  if (sure !== null) await renew("Your API keys are revoked.");
+  keepFocus("api-keys-title");
 });
 
-document.getElementById("revoke-others").addEventListener("click", async () => {
+const revokeOthers = document.getElementById("revoke-others");
+revokeOthers.addEventListener("click", async () => {
   const sure = await ask({
     title: "End all other sessions?",
     text: "Other browsers and devices must sign in again.",
     ok: "End them",
     work: () => operation("sessions.revokeMyOtherSessions"),
   });
-  if (sure !== null) again("The other sessions have ended.");
+  if (sure !== null) await renew("The other sessions have ended.");
+  keepFocus("sessions-title");
 });
 
-for (const button of document.querySelectorAll("[data-revoke-session]")) {
-  button.addEventListener("click", () => busy(button, async () => {
+document.querySelector("main").addEventListener("click", (event) => {
+  const button = event.target.closest("[data-revoke-session]");
+  if (!button) return;
+  busy(button, async () => {
     await operation("sessions.revokeMySession", { id: button.closest("li").dataset.id }).catch((error) => {
       if (error.status !== 404) throw error; // it has ended meanwhile
     });
-    again("The session has ended.");
-  }).catch((error) => flash(error.message)));
-}
+    await renew("The session has ended.");
+    keepFocus("sessions-title");
+  }).catch((error) => flash(error.message));
+});
 
 const make = document.getElementById("make-key");
 if (make) {
@@ -109,7 +129,7 @@ if (make) {
 
 // The new key is added to the list without a reload, after which it could not be shown again.
 function add(made) {
-  const list = document.getElementById("keys");
+  const list = document.getElementById("api-keys");
   list.querySelector("li.muted")?.remove();
   const item = document.createElement("li");
   item.dataset.name = made.name;
@@ -129,8 +149,8 @@ function add(made) {
   revokeKeys.hidden = false;
 }
 
-document.getElementById("keys").addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-revoke-key]");
+document.querySelector("main").addEventListener("click", async (event) => {
+  const button = event.target.closest("#api-keys [data-revoke-key]");
   if (!button) return;
   const { name } = button.closest("li").dataset;
   const sure = await ask({
@@ -140,6 +160,7 @@ document.getElementById("keys").addEventListener("click", async (event) => {
     danger: true,
     work: () => operation("api_keys.revokeMyAPIKey", { name }),
   });
-  if (sure !== null) again("The key is revoked.");
+  if (sure !== null) await renew("The key is revoked.");
+  keepFocus("api-keys-title");
 });
 enable("account");
