@@ -165,17 +165,22 @@ def front_request(
     """Return a request; `client` is the peer's address and port.
 
     The scheme and host of an absolute-form target are ignored (H-137). Quart fails on an empty path
-    (`GET ?x`) and treats two leading slashes as one: both become a path without a route.
+    (`GET ?x`) and treats two leading slashes as one: both become a path without a route. So does a
+    path that is not UTF-8 (H-138), because with replacement characters it would name something
+    else.
     """
     absolute = ABSOLUTE.match(target)
     if absolute is not None:
         target = target[absolute.end() :]
         target = target if target[:1] == b"/" else b"/" + target
     raw_path, _, query = target.partition(b"?")
-    path = unquote(raw_path.decode("ascii"))
+    try:
+        path = unquote(raw_path.decode("ascii"), errors="strict")
+    except UnicodeDecodeError:
+        path = NO_PATH
     if path[:1] != "/" or path[:2] == "//":
         path = NO_PATH
-    scope: Any = {"type": "http", "client": client}
+    scope: Any = {"type": "http", "client": client, "raw_path": raw_path}
     request = FrontRequest(
         method,
         "http",

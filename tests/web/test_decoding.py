@@ -36,6 +36,19 @@ async def test_path_is_decoded_once(
     assert json.loads(body)["data"]["name"] == name
 
 
+@pytest.mark.parametrize("path", [b"%FF", b"a%C3", b"%C0%AF", b"%ED%A0%80", b"%F5%80%80%80"])
+async def test_path_that_is_not_utf_8_is_404(
+    gateway: FakeGateway, documents: FakeDocuments, path: bytes
+) -> None:
+    """It names nothing (H-138): a replacement character would name another document."""
+    for count in range(1, 5):
+        documents.held["\ufffd" * count] = documents.held["a" + "\ufffd" * count] = {}
+    async with served(app_of(gateway)) as server:
+        got = await server.exchange(ASK % (b"/api/resource/Order/" + path, SID.encode()))
+    assert got.startswith(b"HTTP/1.1 404"), got
+    assert b"There is nothing under this path." in got
+
+
 async def test_query_is_decoded_once(client: AppClient, documents: FakeDocuments) -> None:
     filters = '[["title","=","%2541"]]'
     encoded = filters.replace("%", "%25").replace('"', "%22")

@@ -55,6 +55,24 @@ async def test_error_repeats_a_guess_in_the_body_whether_it_is_right_or_not(
     assert answer.json["error"]["extra"] == {"field": shown}
 
 
+@pytest.mark.parametrize("guess", ["letmein99", "letmeinX99"])
+@pytest.mark.parametrize("form", ["plain", "escaped", "absolute"])
+async def test_error_repeats_a_guess_in_the_path_whether_it_is_right_or_not(
+    gateway: FakeGateway, documents: FakeDocuments, guess: str, form: str
+) -> None:
+    """A name of a document in the path is part of the request (C-85)."""
+    client = AppClient(app_of(gateway, scrubber=Scrubber(["letmein99"])))
+    gateway.refuse = NotFoundError(f"There is no Note {guess}.")
+    path = f"/api/resource/Note/{guess}"
+    target = {
+        "plain": path,
+        "escaped": path.replace("letm", "%6Cetm"),
+        "absolute": f"http://fw.example.test{path}",
+    }[form]
+    answer = await client.ask("GET", target, sid=SID)
+    assert answer.json["error"]["message"] == f"There is no Note {guess}."
+
+
 async def test_error_cuts_a_long_name_of_the_request(client: AppClient) -> None:
     long = "x" * 2000
     for answer in (
