@@ -27,7 +27,7 @@ from web.connections import PART_BYTES, ClientConnection, WaitState
 from web.request import (
     MIB,
     NONE_READ,
-    ChunkHeads,
+    ChunkLines,
     FrontRequest,
     LimitedBody,
     PeerAddress,
@@ -38,9 +38,11 @@ from web.response import HeaderLine, WireResponse
 
 MAX_HEAD_BYTES: Final = 16 * 1024
 HEAD_END: Final = b"\r\n\r\n"
-LAST_CHUNK_END: Final = HEAD_END
 FIRST_PRINTABLE: Final = 0x21
 VERSIONS: Final = (b"1.1", b"1.0")
+
+# The host and port of a URI (RFC 3986 3.2.2); the host may be empty (RFC 9112 3.2).
+HOST: Final = re.compile(rb"(?:\[[0-9A-Za-z:.%_~-]+\]|[0-9A-Za-z._~%!$&'()*+,;=-]*)(?::[0-9]*)?")
 
 # One field line with digits only: no sign, no list of lengths (RFC 9110 8.6).
 CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:([^\r]*)", re.IGNORECASE)
@@ -79,11 +81,13 @@ def request_fault(request: h11.Request, head: bytes) -> int | None:
     if request.http_version not in VERSIONS:
         return VERSION_NOT_SUPPORTED
     lengths = chunked = 0
-    for name, _ in request.headers:
+    for name, value in request.headers:
         if name == b"content-length":
             lengths = 1
         elif name == b"transfer-encoding":
             chunked = 1
+        elif name == b"host" and HOST.fullmatch(value) is None:
+            return BAD_REQUEST  # RFC 9112 3.2
     if chunked and (lengths or request.http_version != b"1.1"):
         return BAD_REQUEST  # RFC 9112 6.1
     return BAD_REQUEST if lengths and declared_length(head) is None else None
@@ -157,8 +161,7 @@ class Http11Connection:
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._received = b""  # not yet passed to h11
         self._rest = 0  # bytes of a body of known length not yet passed to h11
-        self._tail = b""  # the last bytes of a chunked body passed to h11
-        self._chunk_heads: ChunkHeads | None = None  # of a chunked body
+        self._chunk_lines: ChunkLines | None = None  # of a chunked body
         self._served = 0
         self._must_close = False
         self._closing = False
@@ -224,9 +227,8 @@ class Http11Connection:
             self._front = self._front.successor
         headers = list(request.headers)
         chunked = any(name == b"transfer-encoding" for name, _ in headers)
-        self._chunk_heads = ChunkHeads() if chunked else None
+        self._chunk_lines = ChunkLines() if chunked else None
         self._rest = declared_length(head) or 0
-        self._tail = b""
         self._served += 1
         self._must_close = self._served >= REQUESTS_PER_CONNECTION
         if not is_exact_method(request.method):
@@ -280,42 +282,30 @@ class Http11Connection:
             if isinstance(event, h11.Data):
                 body.append(event.data)
             elif isinstance(event, h11.EndOfMessage):
-                if self._chunk_heads is not None:
-                    self._end_chunks()
+                if self._chunk_lines is not None:  # h11 has bytes beyond the last chunk
+                    self._received = self._h11.trailing_data[0] + self._received
                 body.set_complete()
                 return True
             elif not self._feed():
                 return False
-            elif self._chunk_heads is not None:
+            elif self._chunk_lines is not None:
                 await trio.lowlevel.checkpoint()
 
     def _feed(self) -> bool:
         """Pass more of the body to h11; return whether there was any. Raises: _RejectedRequest."""
         if not self._received:
             return False
-        if self._chunk_heads is not None:
+        if self._chunk_lines is not None:
             part = self._received[:CHUNKED_PART]
             self._received = self._received[CHUNKED_PART:]
-            if self._chunk_heads.has_lone_cr(part):
+            if self._chunk_lines.has_fault(part):
                 self._must_close = True
                 raise _RejectedRequest(BAD_REQUEST)
-            self._tail = self._tail[-len(LAST_CHUNK_END) :] + part
         else:
             part, self._received = self._received[: self._rest], self._received[self._rest :]
             self._rest -= len(part)
         self._h11.receive_data(part)
         return bool(part)
-
-    def _end_chunks(self) -> None:
-        """Remove data passed to h11 beyond the last chunk. Raises: _RejectedRequest.
-
-        h11 accepts a lone LF as the end of the trailer section; this server does not.
-        """
-        beyond, _ = self._h11.trailing_data
-        self._received = beyond + self._received
-        if not self._tail[: len(self._tail) - len(beyond)].endswith(LAST_CHUNK_END):
-            self._must_close = True
-            raise _RejectedRequest(BAD_REQUEST)
 
     async def _discard(self, body: LimitedBody) -> None:
         """Read the rest of a body for up to `DISCARD_SECONDS`, and discard it.
@@ -430,7 +420,7 @@ class Http11Connection:
             return False
         if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
             return False
-        if self._chunk_heads is not None:  # bytes of the next request were taken back from h11
+        if self._chunk_lines is not None:  # bytes of the next request were taken back from h11
             self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         else:
             self._h11.start_next_cycle()

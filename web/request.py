@@ -103,22 +103,25 @@ class LimitedBody(TrioBody):
 
 CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;|[ \t]*\Z)")
 CRLF: Final = b"\r\n"
+FOLDS: Final = (b" ", b"\t")
+"""The beginnings of a line that continues the one before (RFC 9112 5.2)."""
 
 
-class ChunkHeads:
-    """Follows the heads of chunks (RFC 9112 7.1) and finds a lone CR in their extensions.
+class ChunkLines:
+    """Follows the lines of a chunked body (RFC 9112 7.1): heads of chunks and the trailer section.
 
-    h11 accepts a lone CR there. A proxy that treats it as the end of the line would read the rest
-    of the extension as the content of the chunk, and thus see another request than this server.
+    h11 accepts a lone CR in the extension of a chunk, and lone LFs and folded lines in the trailer
+    section. A proxy that ends a line elsewhere would see another request than this server.
     """
 
     def __init__(self) -> None:
-        self._head = b""
+        self._line = b""
         self._to_skip = 0  # bytes of a chunk's content, with the CR LF after it
+        self._in_trailers = False
         self._ended = False
 
-    def has_lone_cr(self, data: bytes) -> bool:
-        """Follow more bytes of the body; return whether a head among them has a CR without LF."""
+    def has_fault(self, data: bytes) -> bool:
+        """Follow more bytes of the body; return whether a line among them is ambiguous."""
         at = 0
         while at < len(data) and not self._ended:
             if self._to_skip:
@@ -127,19 +130,25 @@ class ChunkHeads:
                 at += step
                 continue
             end = data.find(CRLF[1], at) + 1 or len(data)
-            self._head += data[at:end]
+            self._line += data[at:end]
             at = end
-            if self._head.endswith(CRLF):
-                if CRLF[:1] in self._head[: -len(CRLF)]:
+            if self._line[-1:] == CRLF[1:]:
+                if self._line[-2:] != CRLF or CRLF[:1] in self._line[:-2]:
                     return True
-                self._end_head()
+                if self._in_trailers and self._line[:1] in FOLDS:
+                    return True
+                self._end_line()
         return False
 
-    def _end_head(self) -> None:
-        size = CHUNK_SIZE.match(self._head[: -len(CRLF)])
-        length = 0 if size is None else int(size[1], 16)  # None: h11 refuses it
-        self._ended = not length
-        self._to_skip, self._head = length + len(CRLF), b""
+    def _end_line(self) -> None:
+        if self._in_trailers:
+            self._ended = self._line == CRLF
+        else:
+            size = CHUNK_SIZE.match(self._line[: -len(CRLF)])
+            length = 0 if size is None else int(size[1], 16)  # None: h11 refuses it
+            self._in_trailers = not length
+            self._to_skip = length + len(CRLF) if length else 0
+        self._line = b""
 
 
 ABSOLUTE: Final = re.compile(rb"https?://[A-Za-z0-9.:\[\]_~%-]+(?=[/?]|\Z)", re.IGNORECASE)

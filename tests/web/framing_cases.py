@@ -45,6 +45,17 @@ REFUSED: dict[str, tuple[bytes, int]] = {
     "a chunk that spills": (CHUNKED + b"\r\n2\r\n{}XX0\r\n\r\n", 400),
     "a last chunk with a lone LF": (CHUNKED + b"\r\n2\r\n{}\r\n0\r\n\n", 400),
     "a trailer section with lone LFs": (CHUNKED + b"\r\n2\r\n{}\r\n0\r\nA: b\n\n", 400),
+    "a trailer with a lone LF": (CHUNKED + b"\r\n2\r\n{}\r\n0\r\nA: b\nC: d\r\n\r\n", 400),
+    "a trailer with a lone CR": (CHUNKED + b"\r\n2\r\n{}\r\n0\r\nA: b\rC: d\r\n\r\n", 400),
+    "a trailer that goes on": (CHUNKED + b"\r\n2\r\n{}\r\n0\r\nA: b\r\n c\r\n\r\n", 400),
+    "a trailer that goes on after a tab": (
+        CHUNKED + b"\r\n2\r\n{}\r\n0\r\nA: b\r\n\tc: d\r\n\r\n",
+        400,
+    ),
+    "a trailer section that begins with a blank": (
+        CHUNKED + b"\r\n2\r\n{}\r\n0\r\n A: b\r\n\r\n",
+        400,
+    ),
     # The ends and the begins of lines: RFC 9112 2.2, 5.1, 5.2.
     "lone LFs": (GET.replace(b"\r\n", b"\n") + b"\n", 400),
     "a lone LF among others": (GET + b"A: b\nC: d\r\n\r\n", 400),
@@ -75,6 +86,18 @@ REFUSED: dict[str, tuple[bytes, int]] = {
     "no host": (b"GET /api/boot HTTP/1.1\r\n\r\n", 400),
     "two hosts": (GET + b"Host: y\r\n\r\n", 400),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+    # RFC 9112 3.2: a Host that is no host and port.
+    "two hosts in one": (b"GET /api/boot HTTP/1.1\r\nHost: x, y\r\n\r\n", 400),
+    "a host with a blank": (b"GET /api/boot HTTP/1.1\r\nHost: x y\r\n\r\n", 400),
+    "a host with a path": (b"GET /api/boot HTTP/1.1\r\nHost: x/y\r\n\r\n", 400),
+    "a host with a user": (b"GET /api/boot HTTP/1.1\r\nHost: a@x\r\n\r\n", 400),
+    "a host with a scheme": (b"GET /api/boot HTTP/1.1\r\nHost: http://x\r\n\r\n", 400),
+    "a host with a port that is no number": (
+        b"GET /api/boot HTTP/1.1\r\nHost: x:y\r\n\r\n",
+        400,
+    ),
+    "an IPv6 address without brackets": (b"GET /api/boot HTTP/1.1\r\nHost: ::1\r\n\r\n", 400),
+    "a host that is not ASCII": (b"GET /api/boot HTTP/1.1\r\nHost: \xc3\xa9\r\n\r\n", 400),
     # Sizes
     "a head of 17 KiB": (GET + b"A: " + b"b" * 17 * 1024 + b"\r\n\r\n", 431),
     "a head that does not end": (GET + b"A: " + b"b" * 17 * 1024, 431),
@@ -93,6 +116,14 @@ TAKEN: dict[str, tuple[bytes, int]] = {
     "a chunk extension": (CHUNKED + b"\r\n2;a=b\r\n{}\r\n0\r\n\r\n", 400),
     "leading zeros": (CHUNKED + b"\r\n0002\r\n{}\r\n000\r\n\r\n", 400),
     "a trailer": (CHUNKED + b"\r\n2\r\n{}\r\n0\r\nA: b\r\n\r\n", 400),
+    "a trailer section of many lines": (
+        CHUNKED + b"\r\n2\r\n{}\r\n0\r\n" + b"A: b\tc\r\nD:\r\n" * 50 + b"\r\n",
+        400,
+    ),
+    "an empty host": (b"GET /api/boot HTTP/1.1\r\nHost:\r\n\r\n", 200),
+    "a host with a port": (b"GET /api/boot HTTP/1.1\r\nHost: a_b-c.X.:080\r\n\r\n", 200),
+    "a host with an empty port": (b"GET /api/boot HTTP/1.1\r\nHost: x:\r\n\r\n", 200),
+    "an IPv6 address": (b"GET /api/boot HTTP/1.1\r\nHost: [fe80::1%25eth0]:8\r\n\r\n", 200),
     "a length of nothing": (GET + b"Content-Length: 0\r\n\r\n", 200),
     "a body that nobody reads": (GET + b"Content-Length: 2\r\n\r\n{}", 200),
     "a head of 15 KiB": (GET + b"A: " + b"b" * 15 * 1024 + b"\r\n\r\n", 200),
