@@ -99,6 +99,11 @@ class AuthenticationError(FwError):
     def __init__(self, message: str = "Sign in first.") -> None:
         super().__init__(message)
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The scheme of API keys (RFC 9110 15.5.2); browsers ask for no password because of it."""
+        return {"WWW-Authenticate": "Bearer"}
+
 
 class PermissionDeniedError(FwError):
     """Raised when the caller is authenticated but not permitted."""
@@ -157,12 +162,12 @@ class PayloadTooLargeError(FwError):
 
 
 class UnsupportedMediaTypeError(FwError):
-    """Raised when a body is not declared as JSON."""
+    """Raised when a body is not declared as JSON, or as encoded."""
 
     status = 415
 
-    def __init__(self) -> None:
-        super().__init__("Send the body as application/json in UTF-8.")
+    def __init__(self, message: str = "Send the body as application/json in UTF-8.") -> None:
+        super().__init__(message)
 
 
 class DuplicateError(FwError):

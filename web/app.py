@@ -25,6 +25,7 @@ from fw_actors.errors import QUERY_TIMEOUT, FwError, InternalError, NotFoundErro
 from fw_actors.runtime.clock import MS_PER_SECOND, Entropy
 from fw_actors.tracing import Tracer, in_trace
 from web.exchange import (
+    ID_BYTES,
     SERVER_ERROR,
     UNROUTED,
     Exchange,
@@ -324,6 +325,13 @@ class FrontEnd:
         self._traffic.record(UNROUTED, response.status, 0.0)
         request_id = request_id_of(request, self._settings, self._entropy)
         return self._encoder.encode(response, request_id)
+
+    def rejection(self, status: int, peer: str) -> WireResponse:
+        """Return the response to input that is not an HTTP request (H-129)."""
+        request_id = self._entropy.bytes(ID_BYTES).hex()
+        # At level debug: port scanners send such input all the time.
+        self._log.debug("web.rejected", request_id=request_id, status=status, address=peer)
+        return self._encoder.encode_status(status, request_id)
 
     def _response_of(self, error: BaseException, exchange: Exchange) -> Response:
         """Return the response to an error; for a defect it contains only the request id.

@@ -80,7 +80,8 @@ def _operation(exchange: Exchange, route: Route) -> Operation:
     if operation is not None:
         return operation
     if method == "OPTIONS":
-        return Operation(partial(_list_verbs, route), Authentication.IGNORED)
+        # The query is that of another verb.
+        return Operation(partial(_list_verbs, route), Authentication.IGNORED, query=None)
     raise MethodNotAllowedError(route.verbs)
 
 
@@ -176,15 +177,21 @@ def _validate_path_arguments(exchange: Exchange) -> None:
 
 
 def _has_body(request: Request) -> bool:
-    """Whether the headers announce a body."""
-    return bool(request.content_length) or "Transfer-Encoding" in request.headers
+    """Whether the request has a body: not one of no bytes, with a length or in chunks."""
+    return bool(request.content_length or cast("LimitedBody", request.body).received)
 
 
 def _require_json(request: Request) -> None:
-    """Raise UnsupportedMediaTypeError unless it is JSON, in UTF-8 if it says so (RFC 8259 8.1)."""
-    kind, _, rest = request.headers.get("Content-Type", "").partition(";")
-    if kind.strip().lower() != "application/json":
+    """Raise UnsupportedMediaTypeError unless it is JSON, in UTF-8 if it says so (RFC 8259 8.1).
+
+    A second Content-Type may be the one that a proxy reads.
+    """
+    kinds = request.headers.getlist("Content-Type")
+    kind, _, rest = kinds[0].partition(";") if len(kinds) == 1 else ("", "", "")
+    if kind.strip(" \t").lower() != "application/json":
         raise UnsupportedMediaTypeError
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaTypeError("Send the body without Content-Encoding.")
     for parameter in rest.split(";"):
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset" and value.strip(' "').lower() not in UTF_8:

@@ -409,7 +409,8 @@ class Http11Connection:
     async def _send_status(self, status: int) -> None:
         """Send only a status, as the last response of the connection."""
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            headers = [(b"content-length", b"0"), CLOSE, self._date.line()]
+            response = self._front.rejection(status, "" if self._peer is None else self._peer[0])
+            headers = [*response.headers, CLOSE, self._date.line()]
             head = h11.Response(status_code=status, headers=headers)
             await self._write(self._bytes_of(head) + self._bytes_of(h11.EndOfMessage()))
         await self._close()

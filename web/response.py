@@ -196,6 +196,12 @@ class ResponseEncoder:
         headers.append((REQUEST_ID_LINE, request_id.encode()))
         return WireResponse(response.status, headers, response.body, response.stream)
 
+    def encode_status(self, status: int, request_id: str) -> WireResponse:
+        """Return a response without a body, to input that is not an HTTP request."""
+        headers = [(b"content-length", b"0"), *self._common]
+        headers.append((REQUEST_ID_LINE, request_id.encode()))
+        return WireResponse(status, headers, b"", None)
+
 
 def header_lines(headers: Iterable[tuple[str, str]]) -> list[HeaderLine]:
     """Return headers in the format of h11. Raises: ValueError for a line end in a header."""

@@ -79,6 +79,8 @@ async def test_app_answers_405_with_the_allowed_verbs(
 async def test_app_answers_options_with_verbs_and_head_as_get(client: AppClient) -> None:
     reply = await client.ask("OPTIONS", "/api/resource/Order")
     assert (reply.status, reply.header("Allow")) == (204, "GET, POST, HEAD, OPTIONS")
+    asked = await client.ask("OPTIONS", "/api/resource/Order?limit=5&any=1")
+    assert (asked.status, asked.header("Allow")) == (204, "GET, POST, HEAD, OPTIONS")
     assert (await client.ask("HEAD", "/api/health")).status == 200
 
 
@@ -230,7 +232,8 @@ async def test_app_answers_a_failure_outside_operations_in_the_envelope(
     assert b"inside" not in reply.body
 
 
-@pytest.mark.parametrize("host", ["", "a b", "[", "\u00ff", "x" * 300, "fw.example.test:99999"])
+@pytest.mark.parametrize("host", ["", "evil.example", "[::1]", "x" * 300, "fw.example.test:99999"])
 async def test_app_ignores_the_host_header(client: AppClient, host: str) -> None:
+    """One that is no host and port is 400 (`test_framing`, H-130)."""
     reply = await client.ask("GET", "/api/boot", headers=[("Host", host)], sid=SID)
     assert (reply.status, reply.json["site"]["url"]) == (200, "http://127.0.0.1:1")

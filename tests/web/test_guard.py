@@ -114,6 +114,18 @@ async def test_guard_answers_401_without_a_session(client: AppClient, sid: str) 
     assert (reply.status, reply.error["type"]) == (401, "AuthenticationError")
 
 
+async def test_guard_names_the_scheme_of_keys_in_every_401(client: AppClient) -> None:
+    """RFC 9110 15.5.2 (H-53); some clients raise an error without it. Browsers ask nobody."""
+    for reply in (
+        await client.ask("GET", "/api/resource/Order"),
+        await client.ask("GET", "/api/boot", headers=[("Authorization", "Bearer x")]),
+        await client.ask("POST", "/api/login", {"usr": "ann", "pwd": "no"}),
+        await client.ask("POST", "/app", headers=[("Accept", "text/html")], csrf=False),
+    ):
+        expected = "Bearer" if reply.status == 401 else None
+        assert reply.header("WWW-Authenticate") == expected
+
+
 @pytest.mark.parametrize(
     "kind",
     [
@@ -123,6 +135,8 @@ async def test_guard_answers_401_without_a_session(client: AppClient, sid: str) 
         "multipart/form-data; boundary=x",
         "application/json; charset=latin-1",
         "application/jsonp",
+        "application/json\xa0",
+        "application/json, text/plain",
         "",
     ],
 )
@@ -132,6 +146,40 @@ async def test_guard_answers_415_for_other_content_types(
     reply = await client.ask("POST", "/api/login", GOOD, kind=kind)
     assert (reply.status, reply.error["type"]) == (415, "UnsupportedMediaTypeError")
     assert not gateway.attempts
+
+
+async def test_guard_answers_415_for_two_content_types(
+    client: AppClient, gateway: FakeGateway
+) -> None:
+    """A proxy may read the other one (H-15)."""
+    for kinds in ([JSON_KIND, PLAIN_KIND], [PLAIN_KIND, JSON_KIND], [JSON_KIND, JSON_KIND]):
+        reply = await client.ask("POST", "/api/login", GOOD, headers=kinds, kind=None)
+        assert (reply.status, reply.error["type"]) == (415, "UnsupportedMediaTypeError")
+    assert not gateway.attempts
+
+
+@pytest.mark.parametrize(
+    ("coding", "status"), [("gzip", 415), ("br, gzip", 415), ("Identity", 200)]
+)
+async def test_guard_answers_415_for_an_encoded_body(
+    client: AppClient, coding: str, status: int
+) -> None:
+    """Nothing is decoded (RFC 9110 8.4), and the error says so (H-15)."""
+    headers = [("Content-Encoding", coding)]
+    reply = await client.ask("POST", "/api/login", GOOD, headers=headers)
+    assert reply.status == status
+    if status == 415:
+        assert "Content-Encoding" in reply.error["message"]
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain"])
+async def test_guard_accepts_no_body_in_chunks(client: AppClient, kind: str | None) -> None:
+    """An operation that takes {} takes no body, however its end is marked (H-19)."""
+    headers = [CHUNKED, CSRF] if kind is None else [CHUNKED, CSRF, ("Content-Type", kind)]
+    reply = await client.send("POST", "/api/logout", headers, [])
+    assert (reply.status, reply.json) == (200, {"ok": True})
+    reply = await client.send("POST", "/api/login", headers, [])
+    assert (reply.status, reply.error["message"]) == (400, "The body is missing.")
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+import structlog.testing
 
-from tests.web.client import AppClient, ClientResponse
+from tests.web.client import AppClient, ClientResponse, connected
 from tests.web.fakes import PASSWORD, SID, FakeGateway, app_of
+from tests.web.serving import rest
 
 POLICY = {
     "default-src": "'none'",  # holds for object-src too, and for all that is not named here
@@ -99,6 +101,42 @@ async def test_headers_have_hsts_for_a_year_on_https_sites(
         ages = [each.strip() for each in directives if each.strip().startswith("max-age=")]
         assert len(ages) == 1
         assert int(ages[0].removeprefix("max-age=")) >= YEAR
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\x16\x03\x01\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 17 * 1024, 431),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+    ],
+)
+async def test_headers_of_invalid_requests_are_those_of_all(
+    gateway: FakeGateway, sent: bytes, status: int
+) -> None:
+    """Without the envelope (H-129), but with the headers of every response (H-30, H-32, H-33)."""
+    app = app_of(gateway, url="https://fw.example.test")
+    with structlog.testing.capture_logs() as logs:
+        async with connected(app) as stream:
+            await stream.send_all(sent)
+            got = await rest(stream)
+    head, _, body = got.decode().partition("\r\n\r\n")
+    line, *lines = head.split("\r\n")
+    found = dict(each.lower().split(": ", 1) for each in lines)
+    assert line == f"HTTP/1.1 {status} "
+    assert not body
+    assert found["content-length"] == "0"
+    assert found["connection"] == "close"
+    assert found["cache-control"] == "no-store"
+    assert found["x-content-type-options"] == "nosniff"
+    assert found["referrer-policy"] == "no-referrer"
+    assert "frame-ancestors 'none'" in found["content-security-policy"]
+    assert "max-age" in found["strict-transport-security"]
+    (rejected,) = [each for each in logs if each["event"] == "web.rejected"]
+    assert rejected["request_id"] == found["x-request-id"]
+    assert (rejected["status"], rejected["log_level"]) == (status, "debug")
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "null"])

@@ -134,12 +134,11 @@ _ENCODING: Final = re.compile(r"\s*(gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)?", r
 
 
 def takes_gzip(accepted: str) -> bool:
-    """Return whether a client with this Accept-Encoding accepts gzip: named, and not with q=0."""
-    for part in accepted.lower().split(","):
-        found = _ENCODING.fullmatch(part)
-        if found is not None:
-            return (found[2] or "1").strip("0.") != ""
-    return False
+    """Return whether a client with this Accept-Encoding accepts gzip: not with q=0, and by its
+    name, or else by `*` (RFC 9110 12.5.3)."""
+    found = filter(None, map(_ENCODING.fullmatch, accepted.lower().split(",")))
+    taken = {each[1]: (each[2] or "1").strip("0.") != "" for each in found}
+    return taken.get("gzip", taken.get("*", False))
 
 
 class Assets:

@@ -70,7 +70,7 @@ async def test_pages_are_never_compressed(client: AppClient) -> None:
     [
         ("", False), ("gzip", True), ("br;q=1, GZIP ; q=0.5", True), ("gzip;q=0", False),
         ("gzip;q=0.000", False), ("*", True), ("identity", False), ("xgzip", False),
-        ("gzip;q=x", False),
+        ("gzip;q=x", False), ("*, gzip;q=0", False), ("*;q=0, gzip", True), ("*;q=0", False),
     ],
 )  # fmt: skip
 def test_takes_gzip_reads_accept_encoding(accepted: str, taken: bool) -> None:
