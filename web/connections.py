@@ -345,6 +345,7 @@ class OpenConnections:
             # Connections that begin to wait later expire later, so none is missed.
             first = next((each.since for each in waiting), trio.current_time())
             await trio.sleep_until(first + seconds)
+            await _read_what_has_arrived()
             now = trio.current_time()
             for connection in list(_expired(waiting, now - seconds)):
                 self.close(connection)
@@ -360,6 +361,7 @@ class OpenConnections:
         served, but this call does not wait for them.
         """
         self.ending = True
+        await _read_what_has_arrived()
         for connection in list(self._waiting[WaitState.REQUEST]):
             self.close(connection)
         for connection in list(self._open):
@@ -380,6 +382,17 @@ class OpenConnections:
         if self._changed is not None:
             self._changed.set()
             self._changed = None
+
+
+async def _read_what_has_arrived() -> None:
+    """Let other tasks read requests that have arrived before their connections are closed.
+
+    A proxy that has sent a POST on a connection which is then closed cannot know whether it was
+    carried out, and must not repeat it: its client gets 502. In the first pass the sockets are
+    found to be readable, in the second they have been read.
+    """
+    for _ in range(2):
+        await trio.lowlevel.checkpoint()
 
 
 def _expired(waiting: dict[ClientConnection, None], since: float) -> Iterator[ClientConnection]:

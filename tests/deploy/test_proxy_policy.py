@@ -6,6 +6,7 @@ import re
 import ssl
 from pathlib import Path
 
+from web.connections import REQUEST_SECONDS
 from web.request import MIB
 from web.routes.webhooks import MAX_BATCH_BYTES
 
@@ -56,3 +57,11 @@ def test_proxy_passes_largest_body_that_service_accepts() -> None:
     for page in (CONF, CONF.parents[1] / "docs" / "scaling.md"):
         limits = re.findall(r"client_max_body_size (\d+)m;", page.read_text())
         assert [int(each) * MIB for each in limits] == [MAX_BATCH_BYTES], page.name
+
+
+def test_proxy_closes_idle_connections_before_service_does() -> None:
+    """A POST that is sent on a connection while it is closed is not repeated: 502 (H-124)."""
+    for page in (CONF, CONF.parents[1] / "docs" / "scaling.md"):
+        found = re.findall(r"^    keepalive_timeout (\d+)s;", page.read_text(), re.MULTILINE)
+        assert len(found) == 1, page.name
+        assert int(found[0]) <= REQUEST_SECONDS - 5, page.name

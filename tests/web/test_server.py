@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 import structlog
 import trio
+import trio.testing
+from trio.testing import MockClock
 
 from fw_actors.errors import ConfigurationError
 from tests.web.fakes import FakeGateway, HeldGateway, app_of
-from tests.web.serving import BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
-from web.connections import ConnectionLimits
+from tests.web.serving import BOOT, SIGN_IN, SIGN_IN_HEAD, RunningServer, answer, rest, served
+from web.connections import REQUEST_SECONDS, ConnectionLimits
 from web.listening import bind
 from web.server import serve
 
@@ -294,3 +298,38 @@ def test_url_of_can_be_opened(host: str, shown: str) -> None:
     bound = bind(host, 0)
     with bound.socket:
         assert bound.url == f"http://{shown}:{bound.socket.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def idle_connections(site: RunningServer) -> AsyncIterator[list[trio.SocketStream]]:
+    """Give connections that wait for their second request."""
+    async with AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(await site.connect()) for _ in range(16)]
+        for stream in streams:
+            await stream.send_all(BOOT)
+            await answer(stream)
+        await trio.testing.wait_all_tasks_blocked()
+        yield streams
+
+
+async def test_server_answers_request_that_arrives_as_its_time_ends(
+    gateway: FakeGateway, mock_clock: MockClock
+) -> None:
+    """A proxy repeats no POST on a connection that ends without a response (H-124)."""
+    async with served(app_of(gateway)) as site, idle_connections(site) as streams:
+        for stream in streams:
+            os.write(stream.socket.fileno(), BOOT)
+        mock_clock.jump(REQUEST_SECONDS)
+        for stream in streams:
+            assert (await answer(stream)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_server_stop_answers_requests_that_have_arrived(gateway: FakeGateway) -> None:
+    """With 503 a proxy or client knows that nothing was done (H-135)."""
+    async with served(app_of(gateway)) as site, idle_connections(site) as streams:
+        for stream in streams:
+            os.write(stream.socket.fileno(), BOOT)
+        site.stop.set()
+        for stream in streams:
+            got = await rest(stream)
+            assert got.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 503 ")), got
