@@ -78,6 +78,8 @@ def error_in(error: BaseException) -> FwError | None:
 
 MAX_STREAMS: Final = 16
 EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
+UNBUFFERED: Final = (("X-Accel-Buffering", "no"),)
+"""Has nginx pass each event on at once; it collects those of other responses in its buffers."""
 RECONNECT: Final = b"retry: 2000\n\n"
 """The first bytes of a stream: a client whose stream ended connects again after two seconds."""
 
@@ -113,7 +115,7 @@ class EventStreams:
                 finally:
                     del self._open[scope]
 
-        return Response(b"", content_type=EVENT_STREAM, stream=run)
+        return Response(b"", content_type=EVENT_STREAM, headers=UNBUFFERED, stream=run)
 
     def end(self) -> None:
         """End all streams, and open no more."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import trio
 import trio.testing
 
 from fw_actors.errors import OverloadedError
-from web.response import MAX_STREAMS, RECONNECT, EventStreams, SendPart, sse_event
+from tests.nginx import free_port, nginx
+from tests.web.fakes import FakeGateway, app_of
+from tests.web.serving import BOOT, served
+from web.exchange import Exchange
+from web.operations import Operation
+from web.response import MAX_STREAMS, RECONNECT, EventStreams, Response, SendPart, sse_event
 
 
 async def endless(send: SendPart) -> None:
@@ -62,3 +69,26 @@ async def test_event_streams_are_not_opened_while_stopping() -> None:
     assert late.stream is not None
     await late.stream(send)  # begun before the end, and run only after it
     assert sent == []
+
+
+async def test_event_stream_passes_proxy_that_buffers_responses(
+    gateway: FakeGateway, tmp_path: Path
+) -> None:
+    """nginx holds a response back by default until its buffers are full (H-172)."""
+    app = app_of(gateway)
+
+    async def handle(_: Exchange) -> Response:
+        return app.streams.open(endless)
+
+    operations = app.routes["/api/boot"].operations
+    assert isinstance(operations, dict)
+    operations["GET"] = Operation(handle, operations["GET"].authentication)
+    port = free_port()
+    async with served(app) as site:
+        block = f"server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass {site.url}; }} }}"
+        with nginx(tmp_path, block, port):
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(BOOT)
+                got = b""
+                while b"data: {}" not in got:
+                    got += await stream.receive_some()
