@@ -107,6 +107,19 @@ class PostgresCluster:
             self._owner = None
         self._control("stop", "-m", mode)
 
+    def restart_as_standby(self) -> None:
+        """Restart the server as a read-only copy of a primary that is gone, as after a failover."""
+        self.stop()
+        signal = self.folder / "data" / "standby.signal"
+        signal.touch()
+        if os.getuid() == 0:
+            shutil.chown(signal, USER, USER)
+        self.start()
+
+    def promote(self) -> None:
+        """Make a standby the primary."""
+        self.execute("SELECT pg_promote()")
+
     def _control(self, *args: str) -> None:
         run("pg_ctl", "-D", str(self.folder / "data"), "-w", *args)
 

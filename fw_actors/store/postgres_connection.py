@@ -43,6 +43,7 @@ from fw_actors.store.statement import ConstraintViolation, StatementError, Uniqu
 # All errors of executing a statement; the last two come from values that cannot be sent.
 REFUSALS: Final = (psycopg.Error, UnicodeError, OverflowError)
 
+READ_ONLY_COPY: Final = "The database cannot be written: it is a read-only copy."
 LOST: Final = "The connection to the database was lost; nothing was changed."
 LOST_AT_COMMIT: Final = (
     "The connection to the database was lost during the commit. Read again to see whether it "
@@ -70,7 +71,7 @@ _OVERLOADED: Final = MappingProxyType(
         "57P02": "The database is starting again after a crash. Try again in a moment.",
         "57P03": "The database is starting or shutting down. Try again in a moment.",
         "25P03": "The transaction was idle for too long and the database ended it.",
-        "25006": "The database cannot be written: it is a read-only copy.",
+        "25006": READ_ONLY_COPY,
         "58": "The disk under the database failed to read or write.",
     }
 )
@@ -210,8 +211,10 @@ _DURABLE: Final = (
     "WHERE current_setting('synchronous_commit') = 'off'"
 )
 
-# libpq's parameter names. A lost peer is noticed within a minute.
+# libpq's parameter names. A lost peer is noticed within a minute. Of several hosts, the one that
+# takes writes is used; a standby counts as unreachable until it is promoted.
 _CONNECT: Final = {
+    "target_session_attrs": "primary",
     "connect_timeout": 5,
     "application_name": "fw",
     "client_encoding": "UTF8",

@@ -39,6 +39,7 @@ from fw_actors.store.postgres_connection import (
     CAUGHT_OUTSIDE,
     LOST,
     LOST_AT_COMMIT,
+    READ_ONLY_COPY,
     REFUSALS,
     UNREACHABLE,
     ConnectionPool,
@@ -288,7 +289,12 @@ class PostgresTx(CursorTx):
         begins, text = not self.has_begun, b"; ".join(self._deferred)
         self._deferred.clear()
         if begins:
-            self.connection = self._pool.begin(self.connection, lambda taken: taken.execute(text))
+            try:
+                self.connection = self._pool.begin(
+                    self.connection, lambda taken: taken.execute(text)
+                )
+            except psycopg.errors.FeatureNotSupported:  # of a standby: no READ WRITE
+                raise OverloadedError(READ_ONLY_COPY) from None
         else:
             self.connection.execute_command_within(text)
 

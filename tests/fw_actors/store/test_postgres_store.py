@@ -263,6 +263,58 @@ async def crash_under_load(store: Store, cluster: PostgresCluster) -> None:
     assert all("database" in message for message in refused.all), refused.all
 
 
+async def test_standby_refuses_writes_until_it_is_promoted(own_cluster: PostgresCluster) -> None:
+    """O-24, O-14: a server that restarts as a read-only copy is unavailable until then."""
+    options: dict[str, Any] = {"clock": SystemClock(), "entropy": SeededEntropy(1)}
+    async with open_postgres(own_cluster.url(), **options) as store:
+        await store.write(create_notes)
+        await trio.to_thread.run_sync(own_cluster.restart_as_standby)
+        with pytest.raises(OverloadedError, match="cannot be reached"):
+            await store.write(add("meanwhile"))
+        own_cluster.promote()
+        await eventually_written(store, "later")
+        assert await store.read(texts) == ["later"]
+
+
+async def test_standby_behind_an_open_connection_refuses_writes(
+    own_cluster: PostgresCluster,
+) -> None:
+    """O-24: also if a pooler has kept the connection, or FW_DATABASE allows any server."""
+    options: dict[str, Any] = {"clock": SystemClock(), "entropy": SeededEntropy(1)}
+    any_server = own_cluster.url() + "&target_session_attrs=any"
+    async with open_postgres(any_server, **options) as store:
+        await store.write(create_notes)
+        await trio.to_thread.run_sync(own_cluster.restart_as_standby)
+        for durable in (True, False):
+            with pytest.raises(OverloadedError, match="read-only copy"):
+                await store.write(add("meanwhile"), durable=durable)
+        with pytest.raises(OverloadedError, match="read-only copy"):
+            await store.write(lambda tx: tx.defer(ADD, print, owner="ada", text="meanwhile"))
+        own_cluster.promote()
+        await eventually_written(store, "later")
+        assert await store.read(texts) == ["later"]
+
+
+async def test_open_postgres_reports_a_standby(own_cluster: PostgresCluster) -> None:
+    """O-24: the error names the state of the server."""
+    own_cluster.restart_as_standby()
+    with pytest.raises(ConfigurationError, match="hot standby mode"):
+        async with open_postgres(
+            own_cluster.url(), clock=SystemClock(), entropy=SeededEntropy(1)
+        ):
+            pass
+
+
+async def eventually_written(store: Store, text: str) -> None:
+    """Write until the server takes it: it becomes a primary, and connections are tried rarely."""
+    with trio.fail_after(60):
+        while True:
+            with suppress(OverloadedError):
+                await store.write(add(text))
+                return
+            await trio.sleep(0.05)
+
+
 async def test_open_postgres_reports_unreachable_server_without_password() -> None:
     url = "postgresql://fw:a-secret@127.0.0.1:1/fw"
     with pytest.raises(ConfigurationError, match="cannot be opened") as caught:
