@@ -54,6 +54,7 @@ from fw_actors.store.store import (
     MIGRATION_LOCK_SECONDS,
     Listeners,
     Store,
+    WriteTrouble,
 )
 from fw_actors.store.transaction import Tx
 
@@ -74,7 +75,11 @@ class Notices:
     def __init__(self, settings: PostgresSettings) -> None:
         # A NOTIFY writes a commit record; no caller waits for it.
         self._connection = PostgresConnection(replace(settings, durable=False))
-        self._connection.execute(_LISTEN)
+        try:
+            self._connection.execute(_LISTEN)
+        except BaseException:  # a standby does not listen
+            self._connection.close()
+            raise
 
     def fileno(self) -> int:
         """Return the descriptor, which is readable when a notice may have arrived."""
@@ -337,7 +342,9 @@ def _make_engines(
     case a cancellation cannot be sent.
     """
     writing, reading, looking_up = threads
-    writer = partial(PostgresEngine, pool, writable=True, committed=committed)
+    writer = partial(
+        PostgresEngine, pool, writable=True, committed=committed, trouble=WriteTrouble()
+    )
     reader = partial(PostgresEngine, read_pool, writable=False)
     return _PostgresEngines(
         [writer(query_seconds=query_seconds) for _ in range(writing)],

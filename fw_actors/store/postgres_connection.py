@@ -75,6 +75,7 @@ _OVERLOADED: Final = MappingProxyType(
         "58": "The disk under the database failed to read or write.",
     }
 )
+_PASSING: Final = ("08", "25", "40")
 CANCELLED: Final = "57014"
 """A query that was cancelled, by us or by `statement_timeout`."""
 _READ_ONLY: Final = "25006"
@@ -106,8 +107,21 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
         return StatementError("A read cannot write; use Store.write.")
     if state == _ABORTED:
         return StatementError(CAUGHT_OUTSIDE)
-    sentence = _OVERLOADED.get(state) or _OVERLOADED.get(state[:2])
+    sentence = _sentence(state)
     return OverloadedError(sentence) if sentence is not None else StatementError(_refused(error))
+
+
+def _sentence(state: str) -> str | None:
+    return _OVERLOADED.get(state) or _OVERLOADED.get(state[:2])
+
+
+def trouble_of(error: BaseException) -> str | None:
+    """Return the state of the server that an error reports, if it does: not a conflict of two
+    transactions, a lost connection or a cancelled statement, which end with it."""
+    state = getattr(error, "sqlstate", None)
+    if state is None or state == CANCELLED or (state[:2] in _PASSING and state != _READ_ONLY):
+        return None
+    return _sentence(state)
 
 
 def _without_state(error: BaseException) -> Exception:

@@ -45,9 +45,11 @@ from fw_actors.store.postgres_connection import (
     ConnectionPool,
     PostgresConnection,
     translate,
+    trouble_of,
 )
 from fw_actors.store.query_limits import QueryLimit
 from fw_actors.store.statement import POSTGRESQL, Statement, StatementError, Values
+from fw_actors.store.store import WriteTrouble
 from fw_actors.store.transaction import CursorTx, TableLayout, changed_rows
 
 _BY_CODE_POINT: Final = ' COLLATE "C"'
@@ -193,6 +195,8 @@ class PostgresTx(CursorTx):
         self.connection = connection
         self.wrote = False
         """Whether changes are committed."""
+        self.trouble: str | None = None
+        """The state of the server by which it has refused a statement of this write."""
         self._pool = pool
         self._begin = begin
         self._deferred = [begin]
@@ -268,6 +272,8 @@ class PostgresTx(CursorTx):
             self.stop(self._limit.refusal())
         if self._limit.fired or by_the_server:
             raise self._limit.refusal() from None
+        if self.writable:
+            self.trouble = trouble_of(error)
         raise translate(error, writable=self.writable) from None
 
     def interrupt(self) -> None:
@@ -294,6 +300,7 @@ class PostgresTx(CursorTx):
                     self.connection, lambda taken: taken.execute(text)
                 )
             except psycopg.errors.FeatureNotSupported:  # of a standby: no READ WRITE
+                self.trouble = READ_ONLY_COPY
                 raise OverloadedError(READ_ONLY_COPY) from None
         else:
             self.connection.execute_command_within(text)
@@ -387,6 +394,7 @@ class PostgresEngine:
         committed: called in this thread after a commit that had written something.
         query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
         lookups: run reads without a transaction, see `PostgresLookup`.
+        trouble: shared by all engines that write.
     """
 
     def __init__(
@@ -397,7 +405,9 @@ class PostgresEngine:
         committed: Callable[[], None] = lambda: None,
         query_seconds: float | None = None,
         lookups: bool = False,
+        trouble: WriteTrouble | None = None,
     ) -> None:
+        self._trouble = trouble or WriteTrouble()
         self.counts = EngineCounts()
         self.limit = QueryLimit(query_seconds)
         self._pool = pool
@@ -471,19 +481,34 @@ class PostgresEngine:
             if tx.connection.is_open:
                 with suppress(psycopg.Error):  # a ROLLBACK makes psycopg forget prepared statements
                     tx.connection.execute(b"COMMIT")
-        elif isinstance(item.answer, outcome.Error):
-            self.counts.rolled_back += 1
-        elif (refusal := self._commit(tx)) is not None:
-            self.counts.refused += 1
-            item.refuse(refusal)
         else:
-            self.counts.commits += 1
-            self.counts.committed += 1
-            self.counts.largest_group = 1
-            if tx.wrote:
-                self._committed()
+            self._end_write(tx, item)
         if isinstance(item.answer, outcome.Value):
             item.callbacks = tx.callbacks
+
+    def _end_write(self, tx: PostgresTx, item: WorkItem) -> None:
+        """Commit, if the function has returned, and count the outcome."""
+        if isinstance(item.answer, outcome.Error):
+            is_refused = isinstance(item.answer.error, OverloadedError)
+        elif (refusal := self._commit(tx)) is not None:
+            is_refused = True
+            item.refuse(refusal)
+        else:
+            self._count_commit(tx)
+            return
+        self.counts.refused += is_refused
+        self.counts.rolled_back += not is_refused
+        if tx.trouble is not None:
+            self._trouble.refused(tx.trouble)
+
+    def _count_commit(self, tx: PostgresTx) -> None:
+        self.counts.commits += 1
+        self.counts.committed += 1
+        self.counts.largest_group = 1
+        if tx.wrote:
+            self._committed()
+            if self._trouble.is_known:
+                self._trouble.taken()
 
     def _commit(self, tx: PostgresTx) -> Exception | None:
         """Commit the work of a function that has returned; return the exception if that failed."""
@@ -499,6 +524,7 @@ class PostgresEngine:
         except psycopg.Error as error:
             if connection.status == TransactionStatus.UNKNOWN:
                 return OverloadedError(LOST_AT_COMMIT)
+            tx.trouble = trouble_of(error)
             return translate(error)
         return None
 

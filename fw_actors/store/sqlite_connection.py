@@ -18,7 +18,8 @@ from fw_actors.store.statement import ConstraintViolation, StatementError, Uniqu
 # All errors of executing a statement; the last three come from binding its values.
 REFUSALS: Final = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError)
 
-# By primary result code: the message for the caller. https://www.sqlite.org/rescode.html
+# By result code, extended or primary: the message for the caller.
+# https://www.sqlite.org/rescode.html
 _OVERLOADED: Final = MappingProxyType(
     {
         sqlite3.SQLITE_BUSY: "The database is locked by another process. Try again in a moment.",
@@ -27,6 +28,10 @@ _OVERLOADED: Final = MappingProxyType(
         sqlite3.SQLITE_FULL: "The database or its disk is full; nothing was changed.",
         sqlite3.SQLITE_IOERR: "The disk under the database failed to read or write.",
         sqlite3.SQLITE_READONLY: "The database cannot be written: its file is read-only.",
+        sqlite3.SQLITE_READONLY_DBMOVED: (
+            "The database's files were moved or replaced while they were open. Put them back, or "
+            "restart the service to use the new ones."
+        ),
         sqlite3.SQLITE_NOMEM: "There is not enough memory for the database.",
         sqlite3.SQLITE_CANTOPEN: "The database's files cannot be opened.",
     }
@@ -60,9 +65,24 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
         return ConstraintViolation(f"{error}.")
     if primary == sqlite3.SQLITE_READONLY and not writable:
         return StatementError("A read cannot write; use Store.write.")
-    if primary in _OVERLOADED:
-        return OverloadedError(_OVERLOADED[primary])
+    if (sentence := trouble_of(error)) is not None:
+        return OverloadedError(sentence)
     return StatementError(f"The database refused a statement: {error}")
+
+
+def trouble_of(error: BaseException | None) -> str | None:
+    """Return the state of file, disk or memory that an error of SQLite reports, if it does."""
+    if error is None:
+        return None
+    code = code_of(error)
+    return _OVERLOADED.get(code) or _OVERLOADED.get(code & _PRIMARY)
+
+
+def has_moved() -> sqlite3.OperationalError:
+    """Return SQLite's error for moved files, which it raises itself only without a log."""
+    error = sqlite3.OperationalError("the database's files have moved since they were opened")
+    error.sqlite_errorcode = sqlite3.SQLITE_READONLY_DBMOVED
+    return error
 
 
 def is_busy(error: sqlite3.Error) -> bool:
@@ -77,8 +97,8 @@ def is_damaged(error: sqlite3.Error) -> bool:
 
 def overloaded(error: BaseException | None) -> OverloadedError:
     """Return a new 503 for one caller of a transaction that `error` ended."""
-    message = _OVERLOADED.get(code_of(error) & _PRIMARY) if error is not None else None
-    refusal = OverloadedError(message or "The database could not complete the transaction.")
+    message = trouble_of(error) or "The database could not complete the transaction."
+    refusal = OverloadedError(message)
     refusal.__cause__ = error
     return refusal
 
@@ -129,7 +149,9 @@ class SqliteConnection:
     ) -> None:
         self.limit = QueryLimit(query_seconds)
         self.writable = writable
-        self.log = f"{os.path.realpath(path)}-wal"  # SQLite places it next to a link's target
+        self._file = os.path.realpath(path)
+        self.log = f"{self._file}-wal"  # SQLite places it next to a link's target
+        self._opened: dict[str, tuple[int, int]] = {}
         self.busy_seconds = busy_seconds
         self.durable = durable
         self.rolled_back = False
@@ -156,6 +178,7 @@ class SqliteConnection:
                 LIKE_LONG, 2, partial(like_long, self._require_time), deterministic=True
             )
             self.cursor = self.raw.cursor()
+            self.has_moved()  # from now on its files must stay the same
         except BaseException:
             self.raw.close()
             raise
@@ -170,6 +193,26 @@ class SqliteConnection:
         """Return a number that changes when another connection has committed."""
         version: int = self.raw.execute("PRAGMA data_version").fetchone()[0]
         return version
+
+    def has_moved(self) -> bool:
+        """Return whether the files that are open were moved, removed or replaced.
+
+        SQLite does not notice this: it would write on into files without a name, which are lost
+        when the process ends. A log exists as long as a connection is open.
+        """
+        for name in (self._file, self.log):
+            try:
+                found = os.stat(name)
+            except FileNotFoundError:
+                if name in self._opened:
+                    return True
+            except OSError:
+                continue  # a disk that fails is reported by the writes
+            else:
+                identity = (found.st_dev, found.st_ino)
+                if self._opened.setdefault(name, identity) != identity:
+                    return True
+        return False
 
     def close(self) -> None:
         """Close the connection; an open transaction is rolled back."""

@@ -24,11 +24,14 @@ from fw_actors.store.executor import EngineCounts, Pull, WorkItem
 from fw_actors.store.sqlite_connection import (
     REFUSALS,
     SqliteConnection,
+    has_moved,
     is_busy,
     overloaded,
     translate,
+    trouble_of,
 )
 from fw_actors.store.statement import SQLITE, Statement, StatementError, Values
+from fw_actors.store.store import WriteTrouble
 from fw_actors.store.transaction import (
     CursorTx,
     TableLayout,
@@ -217,6 +220,8 @@ class SqliteTx(CursorTx):
             self._execute = self._execute_many = _lost
         if self.connection.limit.fired:
             return self.connection.limit.refusal()
+        if self._group is not None:
+            self._group.report(error)
         return translate(error, writable=self.writable)
 
     def interrupt(self) -> None:
@@ -296,6 +301,8 @@ class GroupCommit:
         self._waits_for_disk = connection.durable
         self._ahead_of_disk = False
         self._cannot_begin = False
+        self._has_moved = False
+        self._trouble = WriteTrouble()
         self._has_changes = False  # of a member that has returned, in the open transaction
         self._lost_by: BaseException | None = None  # the error that ended the transaction
         self._returned: list[_Returned] = []  # whose deferred statements are not run yet
@@ -313,7 +320,14 @@ class GroupCommit:
         return taken
 
     def poll(self) -> bool:
-        """Return whether another process has committed; commits on this connection do not count."""
+        """Return whether another process has committed; commits on this connection do not count.
+
+        From the poll that finds the database's files moved, until they are back, writes are
+        refused.
+        """
+        self._has_moved = self._connection.has_moved()
+        if self._has_moved:
+            self.report(has_moved())
         try:
             version = self._connection.data_version()
         except Exception as error:  # also MemoryError, which must not end the thread
@@ -376,10 +390,14 @@ class GroupCommit:
         compared with a transaction: two delivering processes slept most of the time. IMMEDIATE,
         because a transaction that reads first and writes later could not wait at all.
 
-        Raises: sqlite3.OperationalError, SQLITE_BUSY after the connection's `busy_seconds`.
+        Raises: sqlite3.OperationalError, SQLITE_BUSY after the connection's `busy_seconds`, or
+            SQLITE_READONLY_DBMOVED.
         """
         if self._raw.in_transaction:
             return
+        if self._has_moved:
+            self._cannot_begin = True
+            raise has_moved()
         deadline = time.monotonic() + self._connection.busy_seconds
         while True:
             try:
@@ -549,7 +567,13 @@ class GroupCommit:
         for item in members:
             item.refuse(overloaded(error))
         self.counts.refused += len(members)
+        self.report(error)
         self._roll_back()
+
+    def report(self, error: BaseException | None) -> None:
+        """Log a state of file, disk or memory that refuses writes, unless it is known."""
+        if (reason := trouble_of(error)) is not None:
+            self._trouble.refused(reason)
 
     def _roll_back(self) -> None:
         if self._raw.in_transaction:
@@ -560,11 +584,15 @@ class GroupCommit:
         if not members:
             return
         counts = self.counts
-        failed = [item for item in members if isinstance(item.answer, outcome.Error)]
-        counts.rolled_back += len(failed)
+        failed = [item.answer.error for item in members if isinstance(item.answer, outcome.Error)]
+        refused = sum(isinstance(error, OverloadedError) for error in failed)
+        counts.refused += refused
+        counts.rolled_back += len(failed) - refused
         counts.committed += len(members) - len(failed)
         counts.commits += committed
         counts.largest_group = max(counts.largest_group, len(members))
+        if committed and self._trouble.is_known:
+            self._trouble.taken()
 
 
 MAX_READS: Final = 32

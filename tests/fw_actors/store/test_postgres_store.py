@@ -129,6 +129,25 @@ async def test_locked_table_refuses_writes_and_allows_reads(
         assert await store.read(texts) == ["b"]
 
 
+async def test_refused_writes_are_counted_and_reported_once(
+    open_store: OpenStore, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """O-26, O-120: the alert FwWritesRefused reads the counter, and the log has the reason."""
+    async with open_store(busy_seconds=0.1) as store:
+        await store.write(create_notes)
+        with psycopg.connect(postgres_url) as other:
+            other.execute("LOCK TABLE notes IN SHARE ROW EXCLUSIVE MODE")
+            for _ in range(2):
+                with pytest.raises(OverloadedError, match="locked"):
+                    await store.write(add("a"))
+        statistics = store.statistics()
+    assert (statistics.refused, statistics.rolled_back) == (2, 0)
+    assert [entry.getMessage() for entry in caplog.records] == [
+        "the database refuses writes: The database is locked by another transaction. Try again in "
+        "a moment."
+    ]
+
+
 async def test_full_disk_refuses_write_and_store_recovers(store: Store) -> None:
     """A function raises the server's own error for a full disk."""
     fill = (
@@ -299,9 +318,7 @@ async def test_open_postgres_reports_a_standby(own_cluster: PostgresCluster) -> 
     """O-24: the error names the state of the server."""
     own_cluster.restart_as_standby()
     with pytest.raises(ConfigurationError, match="hot standby mode"):
-        async with open_postgres(
-            own_cluster.url(), clock=SystemClock(), entropy=SeededEntropy(1)
-        ):
+        async with open_postgres(own_cluster.url(), clock=SystemClock(), entropy=SeededEntropy(1)):
             pass
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from fw_actors.store import Statement, Tx, UniqueViolation, sqlite_engine
 from fw_actors.store.executor import WorkItem
 from fw_actors.store.sqlite_connection import SqliteConnection
 from fw_actors.store.sqlite_engine import TURN_SECONDS, GroupCommit, SqliteTx
+from fw_actors.store.store import QUIET_SECONDS
 from tests.fw_actors.store.notes import (
     ADD,
     NOTES,
@@ -279,6 +281,68 @@ def test_group_commit_refuses_write_to_full_database(
     connection.raw.execute("PRAGMA max_page_count=1000000")
     assert run(engine, add("later")) == [1]
     assert stored(path)[-1] == "later"
+
+
+@pytest.mark.parametrize("file", ["fw.db", "fw.db-wal"])
+def test_group_commit_refuses_writes_while_its_files_are_moved(
+    engine: GroupCommit, path: Path, file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """O-25: SQLite writes on into a file without a name, which ends with the process."""
+    run(engine, add("kept"))
+    engine.poll()
+    moved = path.with_name(file).rename(path.with_name("moved"))
+    engine.poll()
+    run(engine, add("lost"))
+    (refusal,) = run(engine, add("lost"))
+    assert isinstance(refusal, OverloadedError)
+    assert "moved or replaced" in refusal.message
+    assert [entry.getMessage() for entry in caplog.records] == [
+        f"the database refuses writes: {refusal.message}"
+    ]
+    moved.rename(path.with_name(file))
+    engine.poll()
+    assert run(engine, add("later")) == [1]
+    assert stored(path) == ["kept", "later"]
+
+
+def test_group_commit_refuses_writes_to_a_replaced_database(
+    engine: GroupCommit, path: Path
+) -> None:
+    """O-25: a backup that was put in place belongs to the next start."""
+    run(engine, add("kept"))
+    backup = path.with_name("backup.db")
+    shutil.copy(path, backup)
+    backup.rename(path)
+    engine.poll()
+    (refusal,) = run(engine, add("lost"))
+    assert isinstance(refusal, OverloadedError)
+
+
+def test_group_commit_counts_and_reports_single_refused_writes(
+    engine: GroupCommit,
+    connection: SqliteConnection,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """O-26, O-120: a nearly full disk refuses long writes and takes short ones."""
+    now = [1000.0]
+    monkeypatch.setattr("fw_actors.store.store.time.monotonic", lambda: now[0])
+    pages = connection.raw.execute("PRAGMA page_count").fetchone()[0]
+    connection.raw.execute(f"PRAGMA max_page_count={pages + 2}")
+    for text in "ab":
+        refusal, taken = run(engine, add("x" * 1_000_000), add(text))
+        assert (type(refusal), taken) == (OverloadedError, 1)
+    assert (engine.counts.refused, engine.counts.rolled_back) == (2, 0)
+    connection.raw.execute("PRAGMA max_page_count=1000000")
+    run(engine, add("c"))
+    now[0] += QUIET_SECONDS
+    run(engine, add("d"))
+    run(engine, add("e"))
+    assert engine.counts.refused == 2
+    assert [entry.getMessage() for entry in caplog.records] == [
+        "the database refuses writes: The database or its disk is full; nothing was changed.",
+        "the database takes writes again",
+    ]
 
 
 def _sqlite_ends_the_transaction(tx: Tx) -> None:
