@@ -4,6 +4,7 @@ install."""
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from typing import Final
 
@@ -17,6 +18,7 @@ collects garbage after every 700 objects, which takes 14 % of a short command's 
 def main() -> None:
     """Run the command line. A wheel without extras lacks the libraries that it needs."""
     gc.set_threshold(YOUNG_OBJECTS)
+    _open_streams()
     try:
         from fw_cli.main import main as run
 
@@ -26,6 +28,21 @@ def main() -> None:
         if text is None:
             raise
         sys.exit(f"fw: {text}")
+
+
+def _open_streams() -> None:
+    """Open the standard streams that the caller has closed.
+
+    Otherwise a socket or the database gets the number of one, and Python has None in its place.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            try:
+                os.fstat(number)
+            except OSError:
+                os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+                os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ import pytest
 
 from fw_actors.version import __version__
 from tests.fw_cli.conftest import CommandLine
+from tests.live_site import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -171,6 +173,41 @@ def test_serve_logs_json_if_configured(fw: CommandLine) -> None:
     process.terminate()
     events = [json.loads(line) for line in ended(process)[2].splitlines()]
     assert [e["url"] for e in events if e["event"] == "service.ready"] == [url]
+
+
+@pytest.mark.parametrize("closed", ["1", "2", "0 1 2"])
+def test_serve_works_with_closed_streams(fw: CommandLine, closed: str) -> None:
+    """C-134; some schedulers and init scripts start programs like this."""
+    closing = " ".join(f"{number}>&-" for number in closed.split())
+    command = [sys.executable, "-P", "-m", "fw_cli", "serve"]
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f'exec "$@" {closing}', "sh", *command],
+        cwd=fw.folder,
+        env={**os.environ, **fw.environ},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually(lambda: process.poll() is not None or facts(fw)["state"] == "running")
+        assert process.poll() is None
+        opened = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)]
+        assert {opened[int(number)] for number in closed.split()} == {os.devnull}
+        assert fw.done("stop") == "stopped\n"
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_command_works_with_closed_output(fw: CommandLine) -> None:
+    """C-134: the exit code is all that it can report."""
+    command = [sys.executable, "-P", "-m", "fw_cli", "user", "list"]
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$@" >&- 2>&-', "sh", *command],
+        cwd=fw.folder,
+        env={**os.environ, **fw.environ},
+        check=False,
+    )
+    assert done.returncode == 0
 
 
 def test_background_json_log_contains_only_json(fw: CommandLine) -> None:
