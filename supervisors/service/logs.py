@@ -12,12 +12,17 @@ text, and the effect of private or unassigned characters depends on the terminal
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import re
+import select
+import stat
 import sys
 import threading
-from collections.abc import Mapping, MutableMapping
+import time
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
@@ -186,14 +191,16 @@ def configure(
         EntryProcessor(clock, scrubber, links=links, process=process),
     ]
     render = json_line if style == "json" else text_line
-    _route_standard_library(threshold, steps, render, stream)
+    lines = _Lines(stream)
+    _route_standard_library(threshold, steps, render, lines)
     structlog.configure(
         processors=[*steps, render],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=lambda *_: _Lines(stream),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=False,
     )
     logger: FilteringBoundLogger = structlog.get_logger()
+    lines.report = lambda lost: logger.warning("log.lines_lost", lines=lost)
     return logger.bind()
 
 
@@ -226,9 +233,9 @@ def log_unhandled(log: FilteringBoundLogger) -> None:
 
 
 def _route_standard_library(
-    threshold: int, steps: list[Processor], render: Processor, stream: TextIO
+    threshold: int, steps: list[Processor], render: Processor, lines: _Lines
 ) -> None:
-    handler = _Handler(stream)
+    handler = _Handler(lines)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[_name_logger, *steps],
@@ -252,18 +259,95 @@ def _name_logger(
     return event
 
 
+PATIENCE_SECONDS: Final = 0.5
+SHARE: Final = 20
+"""A log waits for its reader at most 1 / `SHARE` of the time."""
+
+
+class _Pipe:
+    """Writes to a pipe or a socket, of which the reader may be slow or have stopped.
+
+    The service's event loop writes the log. A full pipe would block it, so it waits only for a
+    short time; what does not fit then is lost.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._poll = select.poll()
+        self._poll.register(number, select.POLLOUT)
+        self._waits_again = 0.0
+        self._was_cut = False
+
+    def write(self, text: str) -> bool:
+        """Write whole lines; return False if not all of it was written."""
+        data = memoryview(("\n" * self._was_cut + text).encode("utf-8", "backslashreplace"))
+        left = data
+        with contextlib.suppress(BlockingIOError):  # another process has filled the pipe meanwhile
+            while left and self._has_room():  # for select.PIPE_BUF bytes
+                left = left[os.write(self._number, left[: select.PIPE_BUF]) :]
+        if len(left) < len(data):
+            self._was_cut = bool(left)
+        return not left
+
+    def _has_room(self) -> bool:
+        if self._poll.poll(0):
+            return True
+        began = time.monotonic()
+        if began < self._waits_again:
+            return False
+        found = self._poll.poll(PATIENCE_SECONDS * MS_PER_SECOND)
+        end = time.monotonic()
+        self._waits_again = end + SHARE * (end - began)
+        return bool(found)
+
+
+def _pipe_of(stream: TextIO) -> _Pipe | None:
+    """Return the pipe or socket of a stream, if it is one. Other files do not wait for a reader."""
+    try:
+        number = stream.fileno()
+        mode = os.fstat(number).st_mode
+    except (OSError, ValueError):  # io.UnsupportedOperation is both
+        return None
+    if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
+        return None
+    with contextlib.suppress(OSError):  # a socket, no /proc, or the pipe belongs to another user
+        # Not `set_blocking`: that would also apply to the other programs that write to the pipe.
+        number = os.open(f"/proc/self/fd/{number}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return _Pipe(number)
+
+
 class _Lines:
-    """Writes lines to a stream that may fail (a closed pipe, a full disk)."""
+    """Writes lines to a stream that may fail (a closed pipe, a full disk).
+
+    `report` logs the number of lines that were lost, once the reader reads again.
+    """
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self._stream, self._pipe = stream, _pipe_of(stream)
+        self._lock = threading.RLock()  # a finaliser may log while its thread holds it
+        self._lost, self._reports = 0, False
+        self.report: Callable[[int], None] = lambda _lost: None
 
     def msg(self, line: str) -> None:
         try:
-            self._stream.write(line + "\n")
-            self._stream.flush()
+            if self._pipe is None:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+                return
+            with self._lock:
+                if not self._pipe.write(line + "\n"):
+                    self._lost += 1
+                elif self._lost and not self._reports:
+                    self._report_lost()
         except (OSError, ValueError):
             pass  # there is no way to report it, and the service must not fail because of its log
+
+    def _report_lost(self) -> None:
+        lost, self._lost, self._reports = self._lost, 0, True
+        self.report(lost)  # calls `msg`
+        self._reports = False
+        if self._lost:  # the report itself
+            self._lost = lost
 
     debug = info = warning = warn = error = err = exception = critical = fatal = log = msg
 
@@ -271,9 +355,9 @@ class _Lines:
 class _Handler(logging.Handler):
     """Writes the standard library's records as lines of the log."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, lines: _Lines) -> None:
         super().__init__()
-        self._lines = _Lines(stream)
+        self._lines = lines
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

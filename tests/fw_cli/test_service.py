@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from fw_actors.version import __version__
@@ -196,6 +198,23 @@ def test_serve_works_with_closed_streams(fw: CommandLine, closed: str) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_serve_answers_while_nobody_reads_its_log(fw: CommandLine) -> None:
+    """O-108: the reader of a pipe, such as a container's log driver, may stop."""
+    read, write = os.pipe()
+    try:
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+        process = fw.process("serve", stderr=write)
+        os.close(write)
+        assert process.stdout is not None
+        _, url = process.stdout.readline().split()
+        for _ in range(100):
+            assert httpx.get(f"{url}/api/boot", timeout=10).status_code == 200
+        assert fw.done("stop") == "stopped\n"
+        assert ended(process)[0] == 0
+    finally:
+        os.close(read)
 
 
 def test_command_works_with_closed_output(fw: CommandLine) -> None:

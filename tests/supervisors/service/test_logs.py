@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import json
 import logging
+import os
+import socket
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +22,13 @@ import structlog
 from fw_actors.rules.safe_output import Scrubber
 from fw_actors.runtime import Clock
 from fw_actors.tracing import TraceContext, in_trace
-from supervisors.service.logs import configure, is_secret, log_unhandled
+from supervisors.service.logs import (
+    PATIENCE_SECONDS,
+    SHARE,
+    configure,
+    is_secret,
+    log_unhandled,
+)
 
 MOMENT = 1_700_000_000_123
 
@@ -286,3 +297,91 @@ def test_uncaught_failure_of_thread_or_finaliser_is_logged(
     assert [entry["event"] for entry in entries] == ["thread.failed", "finaliser.failed"]
     assert "ValueError" in str(entries)
     assert "hidden word" not in str(entries)
+
+
+class UnreadPipe:
+    """A log that goes to a short pipe, which nobody reads until `read` is called."""
+
+    def __init__(self, kind: str) -> None:
+        if kind == "socket":
+            theirs, ours = socket.socketpair()
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+            self._read, write = theirs.detach(), ours.detach()
+        else:
+            self._read, write = os.pipe()
+            fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 8192)
+        self.stream = os.fdopen(write, "w", encoding="utf-8")
+        self.logger = configure(
+            style="json", level="info", clock=StoppedClock(), stream=self.stream,
+            scrubber=Scrubber(()),
+        )  # fmt: skip
+        os.set_blocking(self._read, False)
+
+    def read(self) -> list[str]:
+        """Return what the reader gets now, line by line."""
+        found = b""
+        with contextlib.suppress(BlockingIOError):
+            while piece := os.read(self._read, 65536):
+                found += piece
+        return found.decode().splitlines()
+
+    def close(self) -> None:
+        self.stream.close()
+        os.close(self._read)
+
+
+@pytest.fixture(params=["pipe", "socket"])
+def unread(request: pytest.FixtureRequest) -> Iterator[UnreadPipe]:
+    pipe = UnreadPipe(request.param)
+    yield pipe
+    pipe.close()
+
+
+def fill(pipe: UnreadPipe) -> int:
+    """Write entries until the reader would have to read; return how many were written."""
+    for number in range(100_000):
+        before = time.monotonic()
+        pipe.logger.info("filling", number=number)
+        if time.monotonic() - before >= PATIENCE_SECONDS:
+            return number
+    raise AssertionError("the pipe is never full")
+
+
+@pytest.mark.timeout(60)
+def test_log_does_not_wait_for_a_reader_that_has_stopped(unread: UnreadPipe) -> None:
+    """O-108: the loop of the service writes the log."""
+    written = fill(unread)
+    began = time.monotonic()
+    for _ in range(1000):
+        unread.logger.info("lost")
+    assert time.monotonic() - began < SHARE * PATIENCE_SECONDS
+    assert len(unread.read()) == written
+    read: list[str] = []
+    for _ in range(2):
+        unread.logger.info("later")
+        read += unread.read()
+    entries = [json.loads(line) for line in read]
+    reports = [each["lines"] for each in entries if each["event"] == "log.lines_lost"]
+    assert reports == [1001]
+    assert [each["event"] for each in entries].count("later") == 2
+
+
+@pytest.mark.timeout(60)
+def test_log_begins_a_line_after_one_that_was_cut(unread: UnreadPipe) -> None:
+    """O-108: an entry that is longer than the pipe."""
+    unread.logger.info("long", text="x" * 1_000_000)
+    cut = "\n".join(unread.read())
+    assert cut.startswith("{")
+    unread.logger.info("later")
+    assert json.loads(unread.read()[-1])["event"] in ("later", "log.lines_lost")
+
+
+def test_log_survives_a_reader_that_has_ended() -> None:
+    """O-108: as `fw serve 2>&1 | head` leaves it."""
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w", encoding="utf-8") as stream:
+        log = configure(
+            style="text", level="info", clock=StoppedClock(), stream=stream, scrubber=Scrubber(()),
+        )  # fmt: skip
+        log.info("nobody reads this")
