@@ -7,8 +7,7 @@ regardless of clients. docs/web.md has the figures.
 
 from __future__ import annotations
 
-import errno
-from typing import Any, Final
+from typing import Any
 
 import structlog
 import trio
@@ -17,21 +16,7 @@ from web.app import FrontEnd
 from web.connections import ClientStream, ConnectionLimits, OpenConnections
 from web.exchange import is_trusted
 from web.http11 import DateLine, Http11Connection
-from web.listening import Bound
-
-NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# Errors of accept(2) for a connection that failed in the queue; the next one may be fine.
-GONE: Final = frozenset(
-    {
-        errno.ECONNABORTED,
-        errno.EHOSTDOWN,
-        errno.EHOSTUNREACH,
-        errno.ENETDOWN,
-        errno.ENETUNREACH,
-        errno.ENOPROTOOPT,
-        errno.EPROTO,
-    }
-)
+from web.listening import RAISE_LIMIT, Bound, PatientListener
 
 
 async def serve(
@@ -101,30 +86,18 @@ def connections_for(app: FrontEnd, limits: ConnectionLimits | None = None) -> Op
 class _Listener(trio.abc.Listener[ClientStream]):
     """Accepts a connection when there is room, or when a waiting one can be closed."""
 
-    def __init__(self, inner: trio.SocketListener, connections: OpenConnections) -> None:
+    def __init__(self, inner: PatientListener, connections: OpenConnections) -> None:
         self._inner = inner
         self._connections = connections
 
     async def accept(self) -> ClientStream:
-        stream = ClientStream(await self._accept())
+        stream = ClientStream(await self._inner.accept())
         try:
             await self._connections.make_room()
         except BaseException:
             stream.abort()
             raise
         return stream
-
-    async def _accept(self) -> trio.SocketStream:
-        while True:
-            try:
-                return await self._inner.accept()
-            except OSError as error:
-                if error.errno in GONE:
-                    continue
-                # The process has no file descriptor left: its limit is lower than that of
-                # connections.
-                if error.errno not in NO_ROOM or not self._connections.close_longest_waiting():
-                    raise
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -146,12 +119,16 @@ class _Server:
         task_status: trio.TaskStatus[object] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Start a task in `tasks` for each client, until cancelled; then close the socket."""
-        listener = _Listener(
-            trio.SocketListener(trio.socket.from_stdlib_socket(bound.socket)), self.connections
+        patient = PatientListener(
+            bound.socket, self.connections.close_longest_waiting, self._report_no_descriptors
         )
+        listener = _Listener(patient, self.connections)
         await trio.serve_listeners(
             self._serve_connection, [listener], handler_nursery=tasks, task_status=task_status
         )
+
+    def _report_no_descriptors(self, reason: str) -> None:
+        self._log.warning("web.no_descriptors", reason=reason, hint=RAISE_LIMIT)
 
     async def drain(self, seconds: float) -> None:
         """Wait for requests in progress, then close connections; at most `seconds`."""

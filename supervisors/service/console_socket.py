@@ -27,6 +27,7 @@ from fw_actors.errors import BadRequestError, FwError, OverloadedError
 from fw_actors.runtime import Log
 from supervisors.children import ChildSpec, task_child
 from supervisors.service.site_files import path_in, peer_user
+from web.listening import PatientListener
 
 if TYPE_CHECKING:
     from fw_actors.actors.console import Console  # `fw console` looks here for the socket alone
@@ -117,7 +118,11 @@ def console_socket(
                 log.warning("console.no_socket", reason=str(error))
                 task_status.started()
                 await trio.sleep_forever()
-            listener = trio.SocketListener(trio.socket.from_stdlib_socket(opened))
+            listener = PatientListener(
+                opened,
+                lambda: False,
+                lambda reason: log.warning("console.no_descriptors", reason=reason),
+            )
             await trio.serve_listeners(server.attend, [listener], task_status=task_status)
 
     return task_child("console", run)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import resource
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.config import ProxyTrustPolicy
-from tests.live_site import LiveSite
+from tests.live_site import LiveSite, eventually
 from tests.web.fakes import FakeGateway, app_of
 from tests.web.serving import BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
 from web.connections import ConnectionLimits
@@ -222,3 +223,41 @@ async def test_incomplete_head_has_15_seconds(
             assert await was_closed(stream)
             assert trio.current_time() - start == pytest.approx(15, abs=1)
             nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def no_descriptors(pid: int) -> Iterator[None]:
+    """Let a running process open no further file: the standard streams take all numbers."""
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def own_site(tmp_path: Path) -> Iterator[LiveSite]:
+    with LiveSite(tmp_path) as site:
+        site.start()
+        yield site
+
+
+def test_client_waits_while_no_descriptor_is_free(own_site: LiveSite) -> None:
+    """H-139: the log states it once, and the client is served when one is free."""
+    assert own_site.process is not None
+    statuses(own_site)  # the server of the start is over
+    url = httpx.URL(own_site.url)
+    log = own_site.folder / "serve.log"
+    console = (own_site.folder / "data" / "console.address").read_text().strip()
+    with ExitStack() as stack:
+        with no_descriptors(own_site.process.pid):
+            waiting = stack.enter_context(socket.create_connection((url.host, url.port or 0), 20))
+            waiting.sendall(BOOT)
+            terminal = stack.enter_context(socket.socket(socket.AF_UNIX))
+            terminal.connect(console)
+            eventually(lambda: "console.no_descriptors" in log.read_text())
+            eventually(lambda: "web.no_descriptors" in log.read_text())
+        assert waiting.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    assert "Traceback" not in log.read_text()
+    assert log.read_text().count("web.no_descriptors") == 1

@@ -280,6 +280,36 @@ async def test_server_survives_a_failing_accept(
     assert not failures
 
 
+async def test_server_keeps_clients_while_nobody_needs_their_descriptors(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H-138: without a free descriptor accept(2) fails even if no connection waits."""
+    accept = trio.SocketListener.accept
+    free = [1]
+
+    async def failing(listener: trio.SocketListener) -> trio.SocketStream:
+        if not free:
+            raise OSError(errno.EMFILE, "Too many open files")
+        stream = await accept(listener)
+        free.pop()
+        return stream
+
+    monkeypatch.setattr(trio.SocketListener, "accept", failing)
+    async with served(app_of(gateway)) as site, await site.connect() as first:
+        await trio.testing.wait_all_tasks_blocked(0.3)  # longer than a pause between attempts
+        await first.send_all(BOOT)
+        assert (await answer(first)).startswith(b"HTTP/1.1 200 ")
+        with structlog.testing.capture_logs() as logs:
+            async with await site.connect() as second:
+                assert await first.receive_some() == b""  # closed for the second
+                free.append(1)
+                await second.send_all(BOOT)
+                assert (await answer(second)).startswith(b"HTTP/1.1 200 ")
+        assert [each["event"] for each in logs if each["log_level"] == "warning"] == [
+            "web.no_descriptors"
+        ]
+
+
 def test_bind_picks_a_free_port() -> None:
     with bind("127.0.0.1", 0).socket as taken:
         port = taken.getsockname()[1]
