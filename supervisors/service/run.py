@@ -12,8 +12,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -40,6 +40,7 @@ from supervisors.service.site_files import (
     ServiceFailed,
     SitePaths,
     StoppedAtOnce,
+    UnusableDataFolder,
     registered,
 )
 from supervisors.service.systemd import NO_SYSTEMD, READY, STOPPING, Notifier
@@ -78,6 +79,9 @@ class Announcer:
     systemd: Notifier = NO_SYSTEMD
 
 
+KEEP_SECONDS: Final = 2.0
+
+
 class OwnPidFile:
     """The pid file of this process, for the holder of the site's lock.
 
@@ -104,6 +108,17 @@ class OwnPidFile:
         if self._record.serving != (found := tuple(processes)):
             self._record = msgspec.structs.replace(self._record, serving=found)
             self.write()
+
+    async def keep(self) -> None:
+        """Write the file again if somebody has deleted or changed it, until cancelled.
+
+        Without it the service can be neither stopped nor found by a command.
+        """
+        while True:
+            await trio.sleep(KEEP_SECONDS)
+            if site_files.read(self._path) != self._record:
+                with suppress(UnusableDataFolder):
+                    self.write()
 
     def remove(self) -> None:
         """Remove the file if it exists."""
@@ -137,7 +152,7 @@ async def serve(
                 stop.accepting()
                 log.info("service.ready", url=service.url, version=version)
                 announcer.on_ready(service.url)
-                await _until_asked(service, stop, announcer.systemd)
+                await _until_asked(service, stop, announcer.systemd, pid_file.keep)
                 log.info("service.stopping")
                 announcer.systemd.notify(STOPPING)
         finally:
@@ -226,10 +241,17 @@ async def until_asked(service: Service, stop: Stop) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _until_asked(service: Service, stop: Stop, systemd: Notifier) -> None:
+async def _until_asked(
+    service: Service,
+    stop: Stop,
+    systemd: Notifier,
+    meanwhile: Callable[[], Awaitable[None]] | None = None,
+) -> None:
     """Notify systemd that the service is ready and works, until a signal requests the stop."""
     systemd.notify(READY)
     async with trio.open_nursery() as nursery:
+        if meanwhile is not None:
+            nursery.start_soon(meanwhile)
         nursery.start_soon(systemd.keep_awake, service.answers)
         await until_asked(service, stop)
         nursery.cancel_scope.cancel()

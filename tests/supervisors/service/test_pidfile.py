@@ -7,10 +7,12 @@ import stat
 from pathlib import Path
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from supervisors.service import site_files
 from supervisors.service.process import ServingRecord, ServingState, birth
-from supervisors.service.run import OwnPidFile
+from supervisors.service.run import KEEP_SECONDS, OwnPidFile
 from supervisors.service.site_files import SitePaths, UnusableDataFolder
 
 
@@ -37,6 +39,28 @@ def test_own_pid_file_keeps_address_and_processes(paths: SitePaths) -> None:
     own.remove()
     own.serving(ready)
     assert site_files.read(paths.pid) is None  # nothing has changed, so nothing is written
+
+
+@pytest.mark.parametrize("content", [None, b"{}"])
+async def test_pid_file_of_a_running_service_is_restored(
+    paths: SitePaths, content: bytes | None, autojump_clock: MockClock
+) -> None:
+    """O-49: without it no command finds the process, not even to stop it."""
+    own = OwnPidFile(paths.pid, "1.2")
+    own.accepting("http://127.0.0.1:8000")
+    known = site_files.read(paths.pid)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(own.keep)
+        paths.data.rename(paths.data.with_name("moved"))  # it cannot be written either
+        await trio.sleep(2 * KEEP_SECONDS)
+        paths.data.with_name("moved").rename(paths.data)
+        if content is None:
+            paths.pid.unlink()
+        else:
+            paths.pid.write_bytes(content)
+        await trio.sleep(2 * KEEP_SECONDS)
+        nursery.cancel_scope.cancel()
+    assert site_files.read(paths.pid) == known
 
 
 def test_pid_file_is_private_and_replaced_whole(paths: SitePaths) -> None:
