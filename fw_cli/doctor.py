@@ -63,12 +63,15 @@ def _examine(context: CommandContext) -> Sequence[Section]:
     try:
         config = context.config
         service = service_state(config)
+        first = evaluate_configuration(config)
         try:
             opened = context.on_site(lambda site: examine(site, service))
         except OverloadedError as error:
-            opened = [not_answering(error.message)]
+            opened = [not_answering(error.message, config.sqlite_file)]
+        except ConfigurationError as error:
+            first, opened = not_opened(error.problems), []
         return [
-            evaluate_configuration(config),
+            first,
             evaluate_front(config),
             *opened,
             evaluate_service(service_facts(config, __version__)),

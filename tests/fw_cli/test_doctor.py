@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,6 +76,34 @@ def test_doctor_reports_locked_database(fw: CommandLine, monkeypatch: pytest.Mon
     assert report["sections"]["database"]["problems"] == [
         "the database does not answer: The database is locked by another process."
     ]
+
+
+def test_doctor_names_full_disk_of_database_that_does_not_answer(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O-143: SQLite reports a full disk as one that fails to read or write, when it opens."""
+
+    def refuse(*_: object) -> None:
+        raise OverloadedError("The disk under the database failed to read or write.")
+
+    monkeypatch.setattr(CommandContext, "on_site", refuse)
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=0))
+    result = fw.run("doctor", "--json")
+    assert json.loads(result.stdout)["sections"]["database"]["problems"] == [
+        "the database does not answer: The disk under the database failed to read or write.",
+        "the disk of the database has 0 MiB left",
+    ]
+
+
+def test_doctor_reports_the_service_of_database_that_cannot_be_opened(fw: CommandLine) -> None:
+    """O-143: whether the service runs matters most then."""
+    result = fw.run("doctor", "--json", FW_DATABASE="postgresql://fw@127.0.0.1:1/fw")
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert list(report["sections"]) == ["configuration", "web", "service"]
+    (problem,) = report["sections"]["configuration"]["problems"]
+    assert problem.startswith("The database cannot be opened: ")
+    assert report["sections"]["service"]["state"] == "stopped"
 
 
 def test_doctor_reports_unusable_data_folder(fw: CommandLine) -> None:

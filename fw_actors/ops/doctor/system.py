@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -130,14 +132,19 @@ def evaluate_database(facts: DatabaseFacts) -> Section:
     return Section("database", "Database", tuple(_findings(facts)), shown)
 
 
-def not_answering(reason: str) -> Section:
-    """Return the section of a database that is locked, full or silent; `reason` says why."""
+def not_answering(reason: str, file: Path | None = None) -> Section:
+    """Return the section of a database that is locked, full or silent; `reason` says why, and
+    `file` is that of SQLite."""
     finding = problem(
         f"the database does not answer: {reason}",
         "Free its disk, end the process that locks it, or start its server: until then the service "
         "answers 503.",
     )
-    return Section("database", "Database", (finding,))
+    disk: tuple[Finding, ...] = ()
+    if file is not None:
+        with suppress(OSError):
+            disk = (_disk_finding(shutil.disk_usage(file.parent).free, 0),)
+    return Section("database", "Database", (finding, *disk))
 
 
 def _findings(facts: DatabaseFacts) -> Iterator[Finding]:
@@ -149,15 +156,17 @@ def _findings(facts: DatabaseFacts) -> Iterator[Finding]:
         )
     else:
         yield ok(f"{facts.kind} {facts.place}: {size}, checked {facts.checked}")
-    if facts.free_disk is None:
-        return
-    free = f"the disk of the database has {facts.free_disk / _MIB:.0f} MiB left"
-    if facts.free_disk < MIN_DISK_BYTES:
-        yield problem(free, "Free disk space: soon every write is rejected with 503.")
-    elif facts.free_disk < max(LOW_DISK_BYTES, facts.size):
-        yield warning(free, "Free disk space: a backup needs as much as the database.")
-    else:
-        yield ok(free)
+    if facts.free_disk is not None:
+        yield _disk_finding(facts.free_disk, facts.size)
+
+
+def _disk_finding(left: int, size: int) -> Finding:
+    free = f"the disk of the database has {left / _MIB:.0f} MiB left"
+    if left < MIN_DISK_BYTES:
+        return problem(free, "Free disk space: soon every write is rejected with 503.")
+    if left < max(LOW_DISK_BYTES, size):
+        return warning(free, "Free disk space: a backup needs as much as the database.")
+    return ok(free)
 
 
 def _ask_postgresql(tx: Tx) -> DatabaseFacts:
