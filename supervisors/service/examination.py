@@ -30,6 +30,9 @@ _PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/s
 
 _IGNORED: Final = "fw_forwarded_ignored_total"
 _UP: Final = "fw_process_up"
+_OPEN_FILES: Final = "process_open_fds"
+_MOST_FILES: Final = "process_max_fds"
+_SCARCE: Final = 0.8  # as the alert FwFilesRunOut
 _ASK_SECONDS: Final = 5.0  # a process that does not answer delays the result by 2 s
 _MAX_BYTES: Final = 4 << 20
 _LARGE_LOG: Final = 100 << 20
@@ -65,6 +68,7 @@ class ServiceFacts:
     silent_processes: int = 0  # in a multi-process service: processes that do not answer the others
     workers: tuple[WorkerFacts, ...] = ()  # on this machine
     unanswered: bool = False  # the running service has not said how it is
+    scarce_files: tuple[int, int] | None = None  # a process's open files, and the most it may open
 
 
 def service_facts(config: Config, own_version: str) -> ServiceFacts:
@@ -90,7 +94,15 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
         sum(1 for up in _values(metrics or (), _UP) if not up),
         tuple(_worker_facts(config, worker) for worker in running_workers(paths)),
         metrics is None,
+        _scarce_files(metrics or ()),
     )
+
+
+def _scarce_files(metrics: Sequence[str]) -> tuple[int, int] | None:
+    """Return open files and their limit of a process that has nearly reached it."""
+    processes = zip(_values(metrics, _OPEN_FILES), _values(metrics, _MOST_FILES), strict=False)
+    scarce = [(int(used), int(most)) for used, most in processes if used > _SCARCE * most]
+    return scarce[0] if scarce else None
 
 
 def _worker_facts(config: Config, worker: RunningWorker) -> WorkerFacts:
@@ -140,6 +152,14 @@ def _run_findings(facts: ServiceFacts) -> Iterator[Finding]:
         yield warning(
             f"{facts.silent_processes} of {now.processes} processes of the service do not answer",
             "The service replaces a process that has ended. If this stays, see its log.",
+        )
+
+    if facts.scarce_files is not None:
+        used, most = facts.scarce_files
+        yield warning(
+            f"a process of the service has {used} files and connections open, of at most {most}",
+            "Raise LimitNOFILE= in the unit (ulimit -n) and restart: without a free one clients "
+            "wait.",
         )
 
 

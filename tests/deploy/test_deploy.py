@@ -528,6 +528,18 @@ ALERT_CASES = {
         },
         [{"instance": "a", "process": "2"}],
     ),
+    "a process whose files run out": AlertCase(
+        "FwFilesRunOut",
+        {
+            'process_open_fds{job="fw",instance="a",process="1"}': "850x60",
+            'process_max_fds{job="fw",instance="a",process="1"}': "1024x60",
+            'process_open_fds{job="fw",instance="a",process="2"}': "50x60",
+            'process_max_fds{job="fw",instance="a",process="2"}': "1024x60",
+            'process_open_fds{job="node",instance="c"}': "1000x60",
+            'process_max_fds{job="node",instance="c"}': "1024x60",
+        },
+        [{"job": "fw", "instance": "a", "process": "1"}],
+    ),
     "no defect": AlertCase("FwServerErrors", {"fw_server_errors_total": "0x60"}, []),
     "the first defect of a service": AlertCase(
         "FwServerErrors", {"fw_server_errors_total": "0x40 1x20"}, [{}]

@@ -41,6 +41,7 @@ def test_doctor_accepts_a_stopped_service() -> None:
         (ServiceFacts(RUNNING, "1.0", (), (), untrusted_proxy=True), "opens /metrics to them"),
         (ServiceFacts(IN_TWO, "1.0", (), (), silent_processes=1), "1 of 2 processes of the serv"),
         (ServiceFacts(RUNNING, "1.0", (), (), unanswered=True), "nor at http://127.0.0.1:8000/met"),
+        (ServiceFacts(RUNNING, "1.0", (), (), scarce_files=(90, 100)), "90 files and connections"),
     ],
 )
 def test_doctor_warns_of_service_problems(facts: ServiceFacts, word: str) -> None:
@@ -79,6 +80,10 @@ SAMPLES = (
     'fw_forwarded_ignored_total{process="2"} 1.0\n'
     'fw_process_up{process="1"} 1.0\n'
     'fw_process_up{process="2"} 0.0\n'
+    'process_open_fds{process="1"} 25.0\n'
+    'process_open_fds{process="2"} 900.0\n'
+    'process_max_fds{process="1"} 1024.0\n'
+    'process_max_fds{process="2"} 1024.0\n'
 )
 
 
@@ -111,12 +116,13 @@ def answering(paths: SitePaths, line: bytes) -> Iterator[None]:
 
 
 def test_service_facts_use_the_console_socket(tmp_path: Path) -> None:
-    """A service that is bound to another address gives no metrics over HTTP (O-147)."""
+    """A service that is bound to another address gives no metrics over HTTP (O-147, O-148)."""
     config, paths = make_config(tmp_path), SitePaths(tmp_path)
     line = json.dumps({"metrics": SAMPLES}).encode() + b"\n"
     with running(paths, "http://127.0.0.1:1"), answering(paths, line):
         facts = service_facts(config, "1.0")
     assert (facts.forwarded_ignored, facts.silent_processes, facts.unanswered) == (3, 1, False)
+    assert facts.scarce_files == (900, 1024)
 
 
 @pytest.mark.parametrize(
