@@ -27,8 +27,14 @@ def main() -> None:
 
 
 def load_modules(config: Config) -> None:
-    """Import the modules of a process, before it is forked."""
+    """Import the modules of a process, and read the files of its pages, before it is forked.
+
+    The modules that apps import are among them: an upgrade replaces the files while the service
+    runs, and a process that replaces another must not mix those of two versions.
+    """
     import_module("supervisors.service.tree")
+    import_module("fw_actors.app")
+    import_module("web.pages.rendering").read_files()
     if config.sqlite_file is None:
         import_module("fw_actors.store.postgres")
 

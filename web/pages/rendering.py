@@ -6,7 +6,7 @@ import gzip
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined
 
 from fw_actors.documents.query import MOST_SEARCHED
 from fw_actors.errors import AuthenticationError, FwError, NotFoundError, PermissionDeniedError
@@ -122,12 +122,37 @@ def _asset(entry: Traversable) -> Asset:
     return Asset(content, TYPES[entry.name.rpartition(".")[2]], _packed(content))
 
 
-@lru_cache
 def _packed(content: bytes) -> bytes | None:
-    """Return the gzip form of a file; cached, because one process may create the pages
-    repeatedly."""
+    """Return the gzip form of a file."""
     # Without the time, so that equal files have equal forms.
     return gzip.compress(content, mtime=0) if len(content) >= PACKED_FROM else None
+
+
+@cache
+def _assets() -> dict[str, Asset]:
+    """Return all static files by name."""
+    folder = files(__package__).joinpath("static")
+    return {
+        entry.name: _asset(entry)
+        for entry in folder.iterdir()
+        if entry.name.rpartition(".")[2] in TYPES
+    }
+
+
+@cache
+def _templates() -> dict[str, str]:
+    """Return all templates by name."""
+    folder = files(__package__).joinpath("templates")
+    return {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir()}
+
+
+def read_files() -> None:
+    """Read the files of all pages, once in a process and in those that it forks.
+
+    An upgrade replaces them while the service runs, and those of two versions do not match.
+    """
+    _assets()
+    _templates()
 
 
 _ENCODING: Final = re.compile(r"\s*(gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)?", re.ASCII)
@@ -149,11 +174,7 @@ class Assets:
     """
 
     def __init__(self) -> None:
-        self._files = {
-            entry.name: _asset(entry)
-            for entry in files(__package__).joinpath("static").iterdir()
-            if entry.name.rpartition(".")[2] in TYPES
-        }
+        self._files = _assets()
         digest = sha256()
         for name, asset in sorted(self._files.items()):
             digest.update(name.encode() + b"\0" + asset.content + b"\0")
@@ -232,7 +253,7 @@ class Rendering:
         self.assets: Final = assets
         self._scrubber = settings.scrubber
         self._environment = Environment(
-            loader=PackageLoader("web.pages"),
+            loader=DictLoader(_templates()),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
