@@ -406,7 +406,32 @@ def _migrate(tx: Tx, entropy: Entropy, *, restoring: bool) -> None:
     tx.run(_WAIT_FOR_MIGRATION)
     if not restoring and tx.columns(RESTORING):
         raise ConfigurationError([INTERRUPTED])
-    migrate(tx, entropy)
+    if migrate(tx, entropy):
+        _refuse_split_site(tx)
 
 
+def _refuse_split_site(tx: Tx) -> None:
+    """Refuse a site whose documents are in a later schema of the search path.
+
+    Version 0.2.0 used them there. The site would now be without any document, and a user could not
+    see why.
+    """
+    for found, own in tx.rows(_SCHEMA_OF_DOCUMENTS):
+        if found != own:
+            raise ConfigurationError(
+                [
+                    f"The site is in the schema {own} without documents, and the schema {found}, "
+                    "later in the search path, has documents, which earlier versions have used. "
+                    "If no other site has them, move each of the tables doc_… to the site: "
+                    f"ALTER TABLE {found}.doc_user SET SCHEMA {own}. To begin without documents, "
+                    f"name only {own} in the search path of FW_DATABASE."
+                ]
+            )
+
+
+_SCHEMA_OF_DOCUMENTS: Final = text(
+    "SELECT place.name, current_schema() FROM unnest(current_schemas(false)) WITH ORDINALITY "
+    "AS place (name, number) WHERE to_regclass(quote_ident(place.name) || '.doc_user') IS NOT NULL "
+    "ORDER BY place.number LIMIT 1"
+)
 _WAIT_FOR_MIGRATION: Final = text(f"SET LOCAL lock_timeout = '{MIGRATION_LOCK_SECONDS}s'")

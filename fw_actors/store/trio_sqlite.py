@@ -239,7 +239,9 @@ def _make(path: Path) -> None:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
         if not os.access(path, os.R_OK | os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
+            is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+            reason = errno.EROFS if is_read_only else errno.EACCES
+            raise OSError(reason, os.strerror(reason)) from None
 
 
 def open_error(path: Path, error: sqlite3.Error) -> Exception:

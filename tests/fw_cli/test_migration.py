@@ -80,3 +80,27 @@ def test_site_in_schema_of_its_own_uses_no_table_of_another(
         for each, name in ((url, "ann"), (own, "bob")):
             listed = json.loads(fw.done("user", "list", "--json", FW_DATABASE=each))
             assert [row["name"] for row in listed] == [name]
+
+
+def test_site_without_its_documents_is_refused(fw: CommandLine, cluster: PostgresCluster) -> None:
+    """O-27: a store of 0.2.0, whose documents are in a later schema of the search path, must not
+    open as a site without documents."""
+    with cluster.empty_database() as url:
+        fw.done("user", "add", "ann", "--email", "ann@x.test", FW_DATABASE=url)
+        own = {"FW_DATABASE": url.replace("%3Dpublic", "%3Down,public")}
+        with psycopg.connect(url) as owner:
+            owner.execute("CREATE SCHEMA own")
+        fw.done("user", "list", **own)
+        with psycopg.connect(url) as owner:
+            rows = owner.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'own'")
+            documents = [name for (name,) in rows if name.startswith("doc_")]
+            for name in documents:
+                owner.execute(f"DROP TABLE own.{name}".encode())
+        refused = fw.refused("user", "list", **own)
+        assert "schema own without documents" in refused
+        assert "ALTER TABLE public.doc_user SET SCHEMA own" in refused
+        with psycopg.connect(url) as owner:
+            for name in documents:
+                owner.execute(f"ALTER TABLE public.{name} SET SCHEMA own".encode())
+        listed = json.loads(fw.done("user", "list", "--json", **own))
+        assert [row["name"] for row in listed] == ["ann"]

@@ -283,7 +283,7 @@ async def test_server_survives_a_failing_accept(
 async def test_server_keeps_clients_while_nobody_needs_their_descriptors(
     gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """H-138: without a free descriptor accept(2) fails even if no connection waits."""
+    """H-139: without a free descriptor accept(2) fails even if no connection waits."""
     accept = trio.SocketListener.accept
     free = [1]
 

@@ -80,6 +80,21 @@ async def test_open_sqlite_refuses_uncreatable_folder(path: Path, open_store: Op
             pass
 
 
+async def test_open_sqlite_names_read_only_file_system(
+    path: Path, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O-28: it is not a matter of permissions. Only root could mount one for the test."""
+    async with open_store():
+        pass
+    facts = os.statvfs(path)
+    mounted = os.statvfs_result((*facts[:8], facts.f_flag | os.ST_RDONLY, *facts[9:]))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "statvfs", lambda path: mounted)
+    with pytest.raises(ConfigurationError, match="cannot be opened: Read-only file system"):
+        async with open_store():
+            pass
+
+
 async def test_sqlite_files_and_folder_are_private_to_owner(
     path: Path, open_store: OpenStore
 ) -> None:
