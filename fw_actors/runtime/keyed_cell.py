@@ -7,6 +7,7 @@ cells and decides when one is passivated.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ from fw_actors.runtime.errors import ActorFailed
 from fw_actors.runtime.mailbox import DeadLetterReason, Feed, Item
 from fw_actors.runtime.operations import operations_of
 from fw_actors.runtime.ref import KeyedRef
-from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import place_of
 from fw_actors.runtime.supervision import cancel_timers
 from fw_actors.runtime.topics import EventKind
@@ -261,12 +261,14 @@ class KeyedCell(ActorCell):
         if self.pool.is_held:
             self.park()
         else:
+            self.mailbox_held = False
             self.settle_instance(None)
             self.settle_mailbox()
 
     def _end_failed(self, error: str) -> int:
         """End the failed instance; return the checkpoints to pass before the next one."""
         self.settle_instance(error)
+        self.stop_requested = False  # it concerned the failed instance
         if self.pool.failed_keys.add(self.key, error).refused:
             return 0  # no sender may find a cell that accepts messages and then drops them
         self.record_restart()
@@ -275,14 +277,15 @@ class KeyedCell(ActorCell):
     def _may_start(self) -> bool:
         """Return whether an instance may start now; otherwise the cell is parked, or ends.
 
-        It ends if there are no messages to handle, or if they are refused.
+        It ends if there are no messages to handle, or if they are refused. A new member of a topic
+        starts without a message.
         """
         failed = self.pool.failed_keys.get(self.key)
         if failed is not None and failed.refused:
             self._discard_all(
                 DeadLetterReason.FAILED_TOO_OFTEN, lambda: self.pool.too_often(self.key, failed)
             )
-        if not self.mailbox.depth:
+        if not self.mailbox.depth and (self.operations is None or not self.operations.pending):
             self.mailbox_held = False  # also if siblings are restarted since the last failure
             self.settle_instance(None)
             self._refuse_inspections()
@@ -300,9 +303,9 @@ class KeyedCell(ActorCell):
             if self._start_due and self.actor is not None:
                 await self._run_started(self.actor)
         except CrashedError as crash:
-            first = self.mailbox.take()
-            if isinstance(first, PendingReply):
-                first.abandon(ActorFailed(self.name, crash.reason, crash.error))
+            error = ActorFailed(self.name, crash.reason, crash.error)
+            with suppress(trio.WouldBlock, trio.EndOfChannel):  # a membership was cancelled
+                self._discard(self.mailbox.take(), DeadLetterReason.FAILED, error)
             raise
 
     async def _run_started(self, actor: Actor) -> None:

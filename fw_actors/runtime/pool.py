@@ -292,7 +292,8 @@ class KeyedPool:
             cell = self._cells.get(key)
             if cell is None:  # created for this message, without becoming idle first
                 cell = self._create(key)
-                self.give_mailbox(cell)
+                if cell.mailbox is self.no_mailbox:  # else `make` has sent it a message
+                    self.give_mailbox(cell)
             elif self._closed or cell.mailbox is self.no_mailbox:
                 cell = self.cell(key)
         except ActorError as error:
@@ -310,7 +311,7 @@ class KeyedPool:
         cell = self._cells.get(key)
         if cell is None:
             cell = self._create(key)
-            if cell.actor is not None:  # otherwise it is parked
+            if not cell.scheduled:  # else it is parked, or `make` has sent it a message
                 # It is idle until a message is put: if the sender gives up, it is passivated after
                 # the idle time.
                 self.became_idle(cell)
@@ -443,10 +444,11 @@ class KeyedPool:
     def open(self) -> None:
         """Accept messages again after `close`, or handle those that waited since `end_instances`.
 
-        A new pool is open. Raises RuntimeError during a `close`, and if the runtime has ended.
+        A new pool is open. Raises RuntimeError during a `close` or `end_instances`, and if the
+        runtime has ended.
         """
         self.runtime.check_open()
-        if self._closed and self._cells:
+        if (self._closed and self._cells) or (self._held and not self._ended.is_set()):
             raise RuntimeError(f"{self.name!r} is still closing")
         if self._closed:
             self.no_mailbox = Mailbox(1)
@@ -618,8 +620,9 @@ class KeyedPool:
                 cell.construct()
             except CrashedError as crash:
                 self.failed_keys.add(key, crash.reason)
-                self._busy[cell] = None
-                self._remove(cell)
+                if not cell.scheduled:  # else `make` has sent it a message before it failed
+                    self._busy[cell] = None
+                    self._remove(cell)
                 raise ActorFailed(cell.name, crash.reason) from crash.error
         return cell
 

@@ -18,6 +18,7 @@ from fw_actors.runtime import (
     KeyedPool,
     MailboxFull,
     Runtime,
+    handles,
 )
 from tests.fw_actors.runtime.sample_actors import (
     AddNumber,
@@ -404,3 +405,109 @@ async def test_pool_passivates_in_steps(
     assert most <= 2 * 128  # the last step of one pass of trio and the first of the next one
     await pool.close()
     assert len(pool) == 0
+
+
+class BrokenAtStart(SampleActor):
+    async def started(self) -> None:
+        raise ValueError("not started")
+
+
+async def test_pool_records_a_message_whose_actor_does_not_start(runtime: Runtime) -> None:
+    """R-80: a message that no actor handled is a dead letter."""
+    pool = KeyedPool(runtime, "p", lambda key: BrokenAtStart())
+    assert pool["a"].tell(DiaryNote(1))
+    await wait_all_tasks_blocked()
+    assert runtime.snapshot().dead_letters[DeadLetterReason.FAILED] == 1
+    with pytest.raises(ActorFailed, match="not started"):
+        await pool["a"].ask(AddNumber(1), deadline=1.0)
+    assert runtime.snapshot().dead_letters[DeadLetterReason.FAILED] == 1
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_pool_keeps_a_message_that_make_sends_to_the_new_actor(
+    runtime: Runtime, asks: bool
+) -> None:
+    """R-51: it comes first, and the actor is not idle meanwhile."""
+    diary: list[Any] = []
+
+    def make(key: str) -> SampleActor:
+        assert pool.tell(key, DiaryNote(0))
+        return SampleActor(diary)
+
+    pool = KeyedPool(runtime, "p", make)
+    if asks:
+        assert await pool["a"].ask(AddNumber(1), deadline=1.0) == 1
+    else:
+        assert pool.tell("a", DiaryNote(1))
+        assert pool.statistics().idle == 0
+    await wait_all_tasks_blocked()
+    assert diary == ([0] if asks else [0, 1])
+    await pool.close()
+
+
+async def test_pool_handles_a_message_that_make_sends_before_it_fails(runtime: Runtime) -> None:
+    """R-51, R-58: by the next instance; the message for which it was made fails."""
+    diary: list[Any] = []
+    made = 0
+
+    def make(key: str) -> SampleActor:
+        nonlocal made
+        made += 1
+        if made == 1:
+            pool.tell(key, DiaryNote(0))
+            raise ValueError("not made")
+        return SampleActor(diary)
+
+    pool = KeyedPool(runtime, "p", make)
+    assert not pool.tell("a", DiaryNote(1))
+    await wait_all_tasks_blocked()
+    assert (diary, len(pool)) == ([0], 1)
+    await pool.close()
+
+
+async def test_pool_actor_that_failed_after_its_stop_is_replaced_by_one_that_stays(
+    runtime: Runtime,
+) -> None:
+    """R-52: the request to stop concerned the failed instance."""
+
+    class Stopping(SampleActor):
+        @handles(StopSelf)
+        def end(self, message: StopSelf) -> None:
+            self.context.stop()
+            raise ValueError("broken")
+
+    pool = KeyedPool(runtime, "p", lambda key: Stopping(), idle_seconds=60.0)
+    pool.tell("a", StopSelf())
+    pool.tell("a", DiaryNote(1))
+    await trio.sleep(30)
+    assert len(pool) == 1
+
+
+async def test_pool_is_not_opened_while_its_instances_end(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    """R-76: the task that waits for their end would wait for ever."""
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
+    pool.tell("a", Nap(1.0))
+    await wait_all_tasks_blocked()
+    nursery.start_soon(pool.end_instances)
+    await wait_all_tasks_blocked()
+    with pytest.raises(RuntimeError, match="still closing"):
+        pool.open()
+    await trio.sleep(2)
+    pool.open()
+    assert await pool["a"].ask(AddNumber(1), deadline=1.0) == 1
+
+
+async def test_pool_closed_while_its_instances_end_is_closed_in_time(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
+    """R-61."""
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
+    pool.tell("a", Nap(100.0))
+    await wait_all_tasks_blocked()
+    nursery.start_soon(pool.end_instances)
+    await wait_all_tasks_blocked()
+    with trio.fail_after(5):
+        await pool.close(trio.current_time() + 1)
+    assert (len(pool), trio.current_time()) == (0, 1.0)
