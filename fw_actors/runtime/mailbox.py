@@ -161,6 +161,11 @@ class Mailbox:
             if self._returned is None:
                 self.take = self._receive.receive_nowait
 
+    @property
+    def feeds(self) -> Sequence[Feed]:
+        """The feeds, also closed ones that still have items."""
+        return self._feeds
+
     def close_feeds(self) -> None:
         """End the subscriptions; delivered items can still be taken."""
         for feed in self._feeds:

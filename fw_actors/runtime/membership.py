@@ -127,8 +127,29 @@ class Membership:
         """Below this number of queued publications, `put` needs no further checks."""
         if terms.accept is not None:
             self.limit = 0
-        if self.blocked and self.active and not self.is_full:
+        self._check_room()
+
+    def take_over(self, ended: Membership) -> None:
+        """Continue the queue of the actor's last membership, which has ended.
+
+        In a queue of its own, a publication could be handled before an earlier one.
+        """
+        self.queue.extend(ended.queue)
+        ended.cancel()
+        self._check_room()
+
+    def _check_room(self) -> None:
+        """Make publishers wait for this member, or no longer, as the queue and the terms require."""
+        if self.is_full:
+            self.blocked = True
+            self._topic.block(self)
+        elif self.blocked:
             self.made_room()
+
+    @property
+    def topic(self) -> Topic[Any]:
+        """The topic whose publications it gets."""
+        return self._topic
 
     @property
     def is_full(self) -> bool:
@@ -138,6 +159,8 @@ class Membership:
     def cancel(self) -> None:
         """End the membership and drop the queue; does nothing the second time."""
         self.queue.clear()
+        if not self.active:  # closed before, with publications that would still be handled
+            self.made_room()
         self.close()
 
     def close(self) -> None:

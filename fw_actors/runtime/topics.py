@@ -107,7 +107,7 @@ class Topic(Generic[MessageT]):
         policy for a full queue. `accept` filters publications; if it raises an error, the member is
         removed. With `TopicOverflow.UNSUBSCRIBE` a member that was too slow gets `then`, if given,
         after the publications in its queue. A member that subscribes again gets new terms and keeps
-        its queue.
+        its queue, also after it was removed.
 
         A single actor is a member over its restarts, until it stops. A keyed actor is created if
         necessary, is not passivated while it is a member, and leaves when its instance ends. Raises
@@ -123,6 +123,9 @@ class Topic(Generic[MessageT]):
         self._check_room()
         member = Membership(self, cell, cell, terms)
         cell.add_feed(member)
+        for feed in cell.mailbox.feeds:
+            if isinstance(feed, Membership) and feed.topic is self and feed is not member:
+                member.take_over(feed)
         self._add(cell, member)
         return member
 
