@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
+import trio
+
 
 class ActorError(Exception):
     """Base class of the errors below. Catch it; raise one of its subclasses."""
@@ -147,9 +149,10 @@ def main_error(
 
     When an actor fails or ends, each task that waits for its answer also gets an error. These
     errors follow from any error if `actor` is the actor's name, and otherwise from an error of the
-    types `causes`, an exit or an interrupt.
+    types `causes`, an exit or an interrupt. A cancellation of the block at the same time is no
+    error.
     """
-    found = list(leaves(group))
+    found = [leaf for leaf in leaves(group) if not isinstance(leaf, trio.Cancelled)]
     if len(found) == 1:
         return found[0]
     others = [
