@@ -199,7 +199,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             if seconds is None or left < seconds:
                 seconds, due = left, served.due
             if seconds <= 0 or not served.wanted or served.orphaned:
-                raise AskTimeout(self.cell.name, max(0.0, seconds))
+                raise AskTimeout(self.cell.name, 0.0)
         return (None, None) if seconds == inf else (seconds, due)
 
     @property

@@ -285,3 +285,36 @@ async def test_handler_that_gives_up_may_still_fail(runtime: Runtime) -> None:
     with pytest.raises(ActorFailed):
         await pool["k"].ask(Break(), deadline=5.0)
     await pool.close()
+
+
+class AsksTooLate(Actor):
+    """Asks for an asker that has gone."""
+
+    def __init__(self, following: Ref) -> None:
+        self.following = following
+        self.errors: list[str] = []
+
+    @handles(PassingJob)
+    async def job(self, message: PassingJob) -> int:
+        await trio.sleep(message.seconds)
+        try:
+            return await self.following.ask(AddNumber(1), deadline=message.deadline)
+        except AskTimeout as error:
+            self.errors.append(str(error))
+            raise
+
+
+async def test_ask_for_an_asker_that_has_gone_names_no_time_that_it_has_not_waited(
+    runtime: Runtime,
+) -> None:
+    """R-47: it is not sent, and its error says so: it waited for 0 seconds."""
+    async with (
+        runtime.running("store", SampleActor) as store,
+        runtime.running("late", lambda: AsksTooLate(store)) as late,
+    ):
+        with pytest.raises(AskTimeout):
+            await late.ask(PassingJob(2.0), deadline=1.0)
+        await trio.sleep(2)
+        assert isinstance(late.cell.actor, AsksTooLate)
+        assert late.cell.actor.errors == ["'store' did not answer within 0 s."]
+        assert trio.current_time() == 3.0
