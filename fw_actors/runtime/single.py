@@ -149,7 +149,12 @@ class SingleCell(ActorCell):
         self.settle_mailbox()
 
     def stop(self, deadline: float) -> None:
-        """Request an orderly end before `deadline`, then cancel. The earliest deadline counts."""
+        """Request an orderly end before `deadline`, then cancel. The earliest deadline counts.
+
+        Without an instance it has no effect: the next one would have a closed mailbox.
+        """
+        if self._scope is None:
+            return
         self.stop_requested = True
         self.mailbox_held = False
         self.mailbox.close()

@@ -233,3 +233,20 @@ async def test_mailbox_given_to_a_dynamic_child_holds_after_a_restart(runtime: R
         ref.suspend()
         assert [ref.tell(DiaryNote(n)) for n in range(2)] == [True, False]
         ref.resume()
+
+
+@in_many_orders
+async def test_stop_during_the_delay_before_a_restart_has_no_effect(runtime: Runtime) -> None:
+    """R-62: the next instance would have a closed mailbox."""
+    async with open_supervisor(
+        runtime, "top", [actor_child("a", SampleActor)], intensity=SLOW
+    ) as supervisor:
+        ref = runtime.ref("a")
+        for _ in range(2):
+            ref.tell(Break())
+        await wait_all_tasks_blocked()
+        assert supervisor.children[0].state == "waiting"
+        ref.stop(trio.current_time())
+        assert ref.tell(DiaryNote(1))
+        assert await ref.ask(AddNumber(1), deadline=5.0) == 1
+        assert supervisor.children[0].handled == 2
