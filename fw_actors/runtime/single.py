@@ -18,7 +18,7 @@ from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, run_star
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask
 from fw_actors.runtime.errors import ActorFailed, ActorGone
 from fw_actors.runtime.mailbox import Mailbox, MailboxPolicy
-from fw_actors.runtime.ref import ActorRef
+from fw_actors.runtime.ref import ActorRef, Ref
 from fw_actors.runtime.reply import WOKEN
 from fw_actors.runtime.snapshot import node_of, place_of
 from fw_actors.runtime.supervision import cancel_timers
@@ -69,7 +69,7 @@ class SingleCell(ActorCell):
         self._terminated = True
 
     @property
-    def ref(self) -> ActorRef[Any]:
+    def ref(self) -> Ref:
         """The address of this cell."""
         return ActorRef(self)
 
@@ -122,7 +122,7 @@ class SingleCell(ActorCell):
             with self._scope:
                 actor = await self._start(make, mailbox, start_seconds)
                 self._state = ActorState.RUNNING
-                task_status.started(self.ref)
+                task_status.started(ActorRef(self))
                 await self._handle_messages(actor)
                 await self._end(actor)
             if self._start_error is not None:

@@ -174,7 +174,7 @@ class Runtime:
 
         `of` is the class of the actor, for type checkers.
         """
-        return self.cell(name).ref
+        return ActorRef(self.cell(name))
 
     def cell(self, name: str) -> SingleCell:
         """Return the cell behind that address, for a supervisor to run an actor in."""

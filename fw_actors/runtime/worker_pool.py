@@ -137,6 +137,11 @@ class WorkerCell(SingleCell):
         super().__init__(front.runtime, name)
         self._front = front
 
+    @property
+    def ref(self) -> Ref:
+        """The pool's address: any worker takes what this one sends to itself."""
+        return self._front.ref
+
     def schedule(self) -> None:
         """Wake the parked task."""
         super().schedule()

@@ -462,3 +462,31 @@ async def test_pool_that_does_not_run_refuses(runtime: Runtime) -> None:
     assert not pool.tell(DiaryNote(1))
     with pytest.raises(ActorGone):
         await pool.ask(AddNumber(1), deadline=1.0)
+
+
+class TellsItself(SampleActor):
+    """Its class drops the oldest message; only the policy of the pool counts."""
+
+    mailbox = MailboxPolicy(overflow=Overflow.DROP_OLDEST)
+
+    @handles(AddNumber)
+    async def add(self, message: AddNumber) -> int:
+        for number in range(message.number):
+            self.diary.append(self.context.ref.tell(DiaryNote(number)))
+        await trio.sleep(5)
+        return await self.context.ref.ask(Nap(1.0), deadline=2.0)
+
+
+@in_many_orders
+async def test_worker_that_sends_to_itself_sends_to_the_pool(runtime: Runtime) -> None:
+    """R-31, R-110, R-115: a free worker takes the message at once, within the pool's policy."""
+    diary: list[Any] = []
+    crew = WorkerPool(
+        runtime, "w", lambda: TellsItself(diary), size=2, mailbox=MailboxPolicy(capacity=2)
+    )
+    async with working(runtime, crew) as pool, trio.open_nursery() as nursery:
+        nursery.start_soon(pool.ask, AddNumber(3), 9.0)
+        await wait_all_tasks_blocked()
+        assert diary == [True, True, False, 0, 1]
+        await trio.sleep(10)
+    assert trio.current_time() == 10.0
