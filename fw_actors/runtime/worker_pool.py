@@ -71,6 +71,15 @@ class PoolFront(ActorCell):
         """Wake the next free worker."""
         next(iter(self._free)).schedule()
 
+    async def offer_when_room(self, item: Item) -> None:
+        """Wait for room and put an item, and wake a free worker for it.
+
+        The mailbox may be full while workers are free: the worker that has made room was woken for
+        another message.
+        """
+        await super().offer_when_room(item)
+        self.pass_on()
+
     def stop(self, deadline: float) -> None:
         """Take no further messages."""
         self.mailbox.close()

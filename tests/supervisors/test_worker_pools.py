@@ -490,3 +490,14 @@ async def test_worker_that_sends_to_itself_sends_to_the_pool(runtime: Runtime) -
         assert diary == [True, True, False, 0, 1]
         await trio.sleep(10)
     assert trio.current_time() == 10.0
+
+
+@in_many_orders
+async def test_senders_that_wait_for_room_wake_free_workers(runtime: Runtime) -> None:
+    """R-110: also if the mailbox has room for fewer messages than there are workers."""
+    crew = WorkerPool(runtime, "w", SampleActor, size=4, mailbox=MailboxPolicy(capacity=1))
+    async with working(runtime, crew) as pool, trio.open_nursery() as nursery:
+        await wait_all_tasks_blocked()
+        for _ in range(4):
+            nursery.start_soon(pool.ask, Nap(1.0), 9.0)
+    assert trio.current_time() == 1.0
