@@ -511,3 +511,18 @@ async def test_pool_closed_while_its_instances_end_is_closed_in_time(
     with trio.fail_after(5):
         await pool.close(trio.current_time() + 1)
     assert (len(pool), trio.current_time()) == (0, 1.0)
+
+
+async def test_pool_bounds_actors_that_messages_call_back_while_they_leave(
+    runtime: Runtime,
+) -> None:
+    """R-52: at most twice the capacity, whatever is called back."""
+    pool = KeyedPool(runtime, "p", lambda key: LeavingSlowly([]), capacity=2, idle_seconds=0.1)
+    most = 0
+    for number in range(50):
+        for key in (*range(number % 7), number):
+            pool.tell(str(key), DiaryNote(1))
+            most = max(most, len(pool))
+        await trio.sleep(0.15)
+    assert most == 4
+    await pool.close()
