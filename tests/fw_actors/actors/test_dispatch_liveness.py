@@ -25,6 +25,7 @@ from fw_actors.webhooks import claims
 from fw_actors.webhooks.claims import DeliveryClaims
 from fw_actors.webhooks.events import QUEUE
 from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
+from tests.fw_actors.actors.store_delays import delay_writes, delay_writes_randomly
 
 MAX_ANSWER_SECONDS = 0.2
 MAX_WRITE_SECONDS = 0.05
@@ -68,15 +69,6 @@ async def test_due_deliveries_do_not_pause_while_slots_are_free(
         delivery_concurrency=slots,
         per_receiver_concurrency=random.randint(1, slots),
     ) as post:
-        write = post.site.store.write
-
-        async def write_slowly(*args: Any, **options: Any) -> object:
-            await trio.sleep(random.uniform(0.0, slowest_write))
-            try:
-                return await write(*args, **options)
-            finally:
-                await trio.sleep(random.uniform(0.0, slowest_write))
-
         for number in range(random.randint(1, 8)):
             ordering = random.choice(["none", "document"])
             await post.webhook(f"https://h{number}.test/hook", ordering=ordering)
@@ -87,7 +79,7 @@ async def test_due_deliveries_do_not_pause_while_slots_are_free(
             emitted = post.site.handle(tx, "Administrator").webhooks.emit_many(events)
             return list(chain.from_iterable(each["deliveries"] for each in emitted))
 
-        monkeypatch.setattr(post.site.store, "write", write_slowly)
+        write = delay_writes_randomly(monkeypatch, post.site.store, random, slowest_write)
         deliveries = await write(emit_many)
         with trio.fail_after(600):
             for delivery in deliveries:
@@ -153,14 +145,6 @@ async def test_delivery_that_may_start_waits_for_no_regular_poll(
         delivery_concurrency=slots,
         per_receiver_concurrency=random.randint(1, slots),
     ) as post:
-        write = post.site.store.write
-
-        async def write_slowly(*args: Any, **options: Any) -> object:
-            await trio.sleep(random.uniform(0.0, slowest_write))
-            result = await write(*args, **options)
-            await trio.sleep(random.uniform(0.0, slowest_write))
-            return result
-
         webhooks = {}
         for number in range(random.randint(2, 6)):
             await post.webhook(f"https://long{number}.test/hook", "invoice.drawn")
@@ -169,7 +153,7 @@ async def test_delivery_that_may_start_waits_for_no_regular_poll(
             webhooks[name] = str(parse_endpoint(url).origin)
         drawn = {"name": "invoice.drawn", "data": {"text": "x" * claims.SHORT}}
         events = random.choices([drawn, {"name": "invoice.paid", "data": {}}], k=10)
-        monkeypatch.setattr(post.site.store, "write", write_slowly)
+        write = delay_writes_randomly(monkeypatch, post.site.store, random, slowest_write)
         await write(lambda tx: post.site.handle(tx, "Administrator").webhooks.emit_many(events))
         since = trio.current_time()
         for _ in range(300):
@@ -192,16 +176,9 @@ async def test_slots_that_come_free_during_a_claim_are_used(
             await post.webhook(f"https://fast{number}.test/hook", "invoice.paid")
         for number in range(4):
             await post.webhook(f"https://slow{number}.test/hook", "invoice.sent")
-        write = post.site.store.write
-
-        async def write_slowly(*args: Any, **options: Any) -> object:
-            result = await write(*args, **options)
-            await trio.sleep(0.1)
-            return result
-
         await post.emit("invoice.paid")
         await trio.sleep(0.45)
-        monkeypatch.setattr(post.site.store, "write", write_slowly)
+        write = delay_writes(monkeypatch, post.site.store, after=lambda answer: 0.1)
         receiver.busy = 5.0
         await trio.sleep(0.1)
         assert len(post.pool) == 2  # their outcomes are being written

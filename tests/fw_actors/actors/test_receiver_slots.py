@@ -21,6 +21,7 @@ from fw_actors.store import Tx
 from fw_actors.webhooks.claims import ClaimedBatch
 from fw_actors.webhooks.deliveries import Deliveries
 from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
+from tests.fw_actors.actors.store_delays import delay_writes
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -313,16 +314,12 @@ async def test_slots_are_used_although_outcomes_are_recorded_during_claim(
     async with delivering(
         tmp_path, receiver, delivery_concurrency=4, per_receiver_concurrency=4
     ) as post:
-        write = post.site.store.write
 
-        async def answer_late(*args: Any, **options: Any) -> object:
-            answer = await write(*args, **options)
-            claimed = isinstance(answer, ClaimedBatch)
-            await trio.sleep(6 * BATCH_SECONDS if claimed else 4 * BATCH_SECONDS)
-            return answer
+        def delay(answer: object) -> float:
+            return (6 if isinstance(answer, ClaimedBatch) else 4) * BATCH_SECONDS
 
         await post.webhook()
-        monkeypatch.setattr(post.site.store, "write", answer_late)
+        delay_writes(monkeypatch, post.site.store, after=delay)
         for delivery in await emitted(post, 40):
             await post.settled(delivery)
     times = [got.at for got in receiver.posts]

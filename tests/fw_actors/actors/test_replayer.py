@@ -16,6 +16,7 @@ from fw_actors.actors.sweeper import PAUSE_SECONDS, RETRY_SECONDS
 from fw_actors.errors import OverloadedError
 from fw_actors.webhooks import replay
 from fw_actors.webhooks.replay import BulkReplays
+from tests.fw_actors.actors.store_delays import delay_writes
 from tests.http_site import HttpSite, http_site
 
 FAILED = {"filters": [["status", "=", "Failed"]]}
@@ -94,14 +95,8 @@ async def test_commits_of_other_processes_leave_the_pauses_between_batches(
     async with http_site(tmp_path) as site:
         sid = await manager(site)
         await failures(site, 30)
-        write = site.site.store.write
-
-        async def write_slowly(*args: Any, **options: Any) -> object:
-            await trio.sleep(0.03)
-            return await write(*args, **options)
-
         await site.op("webhooks.replayMany", FAILED, sid=sid)
-        monkeypatch.setattr(site.site.store, "write", write_slowly)
+        delay_writes(monkeypatch, site.site.store, before=lambda: 0.03)
         replayer = site.service.runtime.ref("replayer")
         for _ in range(8):
             await trio.sleep(0.063)
