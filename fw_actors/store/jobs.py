@@ -376,9 +376,13 @@ def heads(tx: Tx, queue: str) -> list[QueueHead]:
     return [QueueHead(*row) for row in tx.rows(HEADS, queue=queue)]
 
 
-def next_due(tx: Tx, queue: str, partition: str) -> int | None:
-    """Return the earliest `next_at` in the future of a partition: a due time, or a lease's end."""
-    due: int | None = tx.scalar(NEXT_DUE, queue=queue, partition=partition, now=tx.now)
+def next_due(tx: Tx, queue: str, partition: str, *, overdue: bool = False) -> int | None:
+    """Return the earliest `next_at` in the future of a partition: a due time, or a lease's end.
+
+    `overdue`: also one that has passed.
+    """
+    now = -1 if overdue else tx.now
+    due: int | None = tx.scalar(NEXT_DUE, queue=queue, partition=partition, now=now)
     return due
 
 

@@ -184,10 +184,14 @@ class OrderedJob(NamedTuple):
 
 
 class OrderedLease(NamedTuple):
-    """The number of leased jobs, and whether due jobs remain that were not examined."""
+    """The number of leased jobs, and whether due jobs remain that were not examined.
+
+    `blocked`: due jobs remain that wait for another one of their key, although they were begun.
+    """
 
     leased: int
     unseen: bool
+    blocked: bool = False
 
 
 def enqueue_ordered(tx: Tx, queue: str, given: Sequence[tuple[str, str, str | None]]) -> None:
@@ -213,7 +217,7 @@ def lease_first(
             tx.run(_PARK, ids=rows_as_json(behind))
         leased += len(chosen)
         if len(due) < WINDOW or not (chosen or behind):
-            return OrderedLease(leased, unseen=False)
+            return OrderedLease(leased, unseen=False, blocked=len(due) > len(chosen) + len(behind))
     return OrderedLease(leased, unseen=True)
 
 

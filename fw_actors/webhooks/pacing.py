@@ -163,7 +163,7 @@ def _write(tx: Tx, pause: WebhookPause) -> None:
 
 
 RETRY_MS: Final = 20
-"""The time after which a claim is repeated for a Webhook that another process was claiming for."""
+"""The time after which a claim is repeated that has skipped what another transaction had locked."""
 MAX_HINTS: Final = 1024
 
 _C: Final = WEBHOOK_CLAIM.c
@@ -295,7 +295,19 @@ class PacedClaims:
             return PacedLease(leased, more=True)
         if found.unseen:
             return PacedLease(leased, next_at=tx.now)
-        return PacedLease(leased, next_at=jobs.next_due(tx, QUEUE, webhook.name))
+        if found.blocked:
+            return PacedLease(leased, next_at=jobs.next_due(tx, QUEUE, webhook.name))
+        return PacedLease(leased, next_at=next_claim(tx, webhook.name))
+
+
+def next_claim(tx: Tx, webhook: str) -> int | None:
+    """Return the time (ms) of the next claim for a Webhook, after one that has leased all it saw.
+
+    A delivery that is still due is locked by another transaction (PostgreSQL), which may end
+    without a lease.
+    """
+    due = jobs.next_due(tx, QUEUE, webhook, overdue=True)
+    return tx.now + RETRY_MS if due is not None and due <= tx.now else due
 
 
 def lock_claim_row(tx: Tx, webhook: str) -> int | None:

@@ -245,6 +245,21 @@ async def test_webhook_refuses_unknown_ordering_with_field(office: Office) -> No
 
 
 @both_stores
+async def test_ordered_claim_is_not_repeated_for_delivery_behind_one_in_flight(
+    office: Office,
+) -> None:
+    """A rename can merge two documents whose deliveries were begun; the later one stays due, and
+    is not taken for one that another transaction has locked (B-238)."""
+    await office.subscribe(ordering="document")
+    await emit(office, "a", "a")
+    [first] = await ClaimingProcess(office).claim()
+    await office.sql("UPDATE fw_job SET attempts = 1, next_at = created WHERE lease IS NULL")
+    deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
+    batch = await office.site.store.write(lambda tx: deliveries.claim(tx, FreeSlots(), "t"))
+    assert (batch.leased, batch.next_at) == (None, first.lease_end)
+
+
+@both_stores
 async def test_ordered_jobs_are_read_by_indexes_only(office: Office) -> None:
     """The plan is the same for any number of deliveries behind one document."""
 
