@@ -86,7 +86,7 @@ def make_config(folder: Path, *, apps: tuple[str, ...] = (), **changes: Any) -> 
 async def inline_site(
     folder: Path,
     seed: int = 1,
-    recorded: Callable[[str], None] = lambda queue: None,
+    recorded: Callable[[str], bool | None] = lambda queue: None,
     shared: SharedSubscriptions | None = None,
     **changes: Any,
 ) -> AsyncIterator[Site]:

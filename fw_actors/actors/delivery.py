@@ -239,8 +239,10 @@ class DeliveryActor(Actor):
         except LeaseOver:  # delayed by the store, or with the whole process
             self._deps.log.warning("delivery.lease_over", delivery=self._delivery)
             await self._give_back(due)
+            self._tell_due(self._deps.clock.now())
         except trio.Cancelled:
             await self._give_back(due)
+            self._deps.store.notify_others()  # this process is stopping
             raise
         else:
             if self._span is not None:
@@ -271,7 +273,13 @@ class DeliveryActor(Actor):
         else:
             self._deps.log.warning("delivery.lease_lost", delivery=self._delivery)
         if recorded.next_at is not None:
-            self._deps.dispatcher.tell(RetryDue(recorded.next_at))
+            self._tell_due(recorded.next_at)
+
+    def _tell_due(self, at: int) -> None:
+        """Tell that a delivery is due at `at`: the other processes, if this one's Dispatcher has
+        ended."""
+        if not self._deps.dispatcher.tell(RetryDue(at)) and at <= self._deps.clock.now():
+            self._deps.store.notify_others()
 
     def _report(self, due: LeasedDelivery, ended: AttemptOutcome, status: DeliveryStatus) -> None:
         """Count and log an attempt; for the first one, also measure the wait of its event."""

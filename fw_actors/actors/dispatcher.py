@@ -3,7 +3,7 @@
 The rows are the queue: a poll of the store, at least once a second, finds deliveries that are due
 and unleased; a wake-up only makes the next poll earlier. Memory does not grow with the number of
 due rows.
-Rules: B-197, B-237, B-236, B-210, B-233, B-211.
+Rules: B-197, B-237, B-238, B-236, B-210, B-233, B-211.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fw_actors.actors.queue_worker import (
     Poll,
     PollSchedule,
     PollTimer,
+    Surplus,
     WakeUp,
     new_lease_token,
 )
@@ -128,6 +129,7 @@ class Dispatcher(Actor):
     async def started(self) -> None:
         """Poll at once: there may be work. Attempts of the previous instance keep their slots."""
         self._polls = PollSchedule(self.context)
+        self._surplus = Surplus(self._store, self.context, self._polls)
         present = {cell.key for cell in self._actors.cells()}
         for origin, count in self._attempts.begun_before(present).items():
             self._receiver(origin).take(count)
@@ -135,16 +137,23 @@ class Dispatcher(Actor):
             await self._store.write(self._deliveries.warm_up, durable=False)
         self._polls.soon()
 
+    async def stopping(self) -> None:
+        """Leave the deliveries that are due, and those of lost wake-ups, to other processes."""
+        self._store.notify_others()
+
     @handles(WakeUp)
     def woken_up(self, message: WakeUp) -> None:
         """Poll soon."""
         message.taken()
+        if not message.elsewhere:
+            self._surplus.expect()
         self._polls.soon()
 
     @handles(PollTimer)
     def timer_fired(self, _message: PollTimer) -> None:
         """Poll, unless the poll was put off."""
         if self._polls.is_due():
+            self._surplus.expect()
             self._polls.soon()
 
     @handles(AttemptsEnded)
@@ -155,6 +164,7 @@ class Dispatcher(Actor):
     @handles(RetryDue)
     def retry_due(self, message: RetryDue) -> None:
         """A retry may be due sooner than the next poll."""
+        self._surplus.expect()
         self._polls.within((message.at - self.context.clock.now()) / MS_PER_SECOND)
 
     @handles(Poll)
@@ -167,6 +177,7 @@ class Dispatcher(Actor):
         if not self._free:  # a claim would lease nothing
             self._more = True
             self._polls.after(RECORDED_SECONDS if awaited else MAX_SLEEP_SECONDS)
+            self._surplus.left(True)
             return
         # Works on copies: a failed transaction leaves this actor's state unchanged.
         plan = ClaimPlan(
@@ -205,6 +216,7 @@ class Dispatcher(Actor):
         # have been recorded while it ran. Whether slots were scarce shows only what it left free.
         if self._more and self._is_scarce(plan.left) and (awaited or self._outcomes_awaited):
             self._polls.within(RECORDED_SECONDS)
+        self._surplus.left(batch.more)
         if plan.read_most or self._hold_back(batch, due, plan):
             self._polls.soon()
         if unstarted:

@@ -156,11 +156,14 @@ class Waker:
         self._wake_up = WakeUp(elsewhere, self._taken)
         self._waits_until = -inf
 
-    def __call__(self) -> None:
-        """Wake up the worker, unless a wake-up waits for it."""
+    def __call__(self) -> bool:
+        """Wake up the worker, unless a wake-up waits for it. Returns False if there is none."""
         now = trio.current_time()
-        if now >= self._waits_until and self._tell(self._wake_up):
+        if now >= self._waits_until:
+            if not self._tell(self._wake_up):
+                return False
             self._waits_until = now + MAX_SLEEP_SECONDS
+        return True
 
     def _taken(self) -> None:
         self._waits_until = -inf
@@ -174,10 +177,13 @@ class QueueWakeUps:
         self._recorded = recorded
         self._wakers = {queue: Waker(worker) for queue, worker in workers.items()}
 
-    def __call__(self, queue: str) -> None:
-        """Count a commit with a job of `queue`, and wake up its worker."""
+    def __call__(self, queue: str) -> bool:
+        """Count a commit with a job of `queue`, and wake up its worker.
+
+        Returns: False if there is none, as while the process stops.
+        """
         self._recorded.add(queue)
-        self._wakers[queue]()
+        return self._wakers[queue]()
 
 
 MIN_SLEEP_SECONDS: Final = 0.05
@@ -257,6 +263,36 @@ class PollSchedule:
         self._timer = self._context.after(seconds, PollTimer())
 
 
+class Surplus:
+    """Notifies the other processes of the machine of new work for which this one has no slot.
+
+    Only of new work: processes without a free slot would wake each other without end. A database
+    that tells of each commit itself needs no notice.
+    """
+
+    def __init__(self, store: Store, context: Context, polls: PollSchedule) -> None:
+        self._store, self._context, self._polls = store, context, polls
+        self._is_new = False
+        self._notified_at = -inf
+
+    def expect(self) -> None:
+        """Note that there may be new work."""
+        self._is_new = True
+
+    def left(self, remains: bool) -> None:
+        """Notify, after a poll has left due work (`remains`), if there may be new work in it."""
+        self._is_new = self._is_new and remains
+        if not self._is_new:
+            return
+        now = self._context.time()
+        rest = self._notified_at + REST_SECONDS - now
+        if rest > 0.0:
+            self._polls.within(rest)  # which notifies, if the work still remains
+            return
+        self._is_new, self._notified_at = False, now
+        self._store.notify_others()
+
+
 def new_lease_token(entropy: Entropy) -> str:
     """Return the token of a new lease, which no other lease has."""
     return record_id(entropy.bytes(_TOKEN_BYTES))
@@ -333,12 +369,17 @@ class QueueWorker(Actor, ABC):
     async def started(self) -> None:
         """Poll at once: there may be jobs from before the start."""
         self._polls = PollSchedule(self.context)
+        self._surplus = Surplus(self._store, self.context, self._polls)
         self._poll_soon()
 
     @handles(WakeUp)
     def woken_up(self, message: WakeUp) -> None:
         """Poll soon."""
         message.taken()
+        if not message.elsewhere:
+            self._surplus.expect()
+            if self._draining:
+                self._store.notify_others()
         rest = self._polled_at + REST_SECONDS - self.context.time() if message.elsewhere else 0.0
         if rest <= 0.0:
             self._poll_soon()
@@ -349,12 +390,14 @@ class QueueWorker(Actor, ABC):
     def timer_fired(self, _message: PollTimer) -> None:
         """Poll, unless the poll was put off."""
         if self._polls.is_due():
+            self._surplus.expect()
             self._poll_soon()
 
     @handles(Drain)
     def drain(self, message: Drain) -> None:
         """Start no more jobs, and limit the time of those in progress."""
         self._drain_deadline = trio.current_time() + message.seconds
+        self._store.notify_others()  # of jobs that this one would have leased
         for scope in self._scopes:
             scope.deadline = self._drain_deadline
 
@@ -372,6 +415,7 @@ class QueueWorker(Actor, ABC):
         self._polls.begin()
         self._polled_at = self.context.time()
         if not self._free or self._draining:
+            self._surplus.left(True)
             return  # the next free slot polls again
         try:
             await self._repair.run(self._store, self.context.log, self.context.clock.now())
@@ -384,6 +428,7 @@ class QueueWorker(Actor, ABC):
             due_in = UNAVAILABLE_SECONDS
         if self._free:
             self._polls.after(min(MAX_SLEEP_SECONDS, max(MIN_SLEEP_SECONDS, due_in)))
+        self._surplus.left(not self._free and due_in <= 0.0)
 
     def describe(self) -> dict[str, object]:
         """Return the console's facts."""
@@ -504,7 +549,8 @@ class QueueWorker(Actor, ABC):
             self._warn("job.failed", job, attempt=verdict.attempts, error=error)
 
     async def _give_back(self, job: LeasedJob) -> None:
-        await self.settle(job, lambda tx: jobs.give_back(tx, job.id, job.lease))
+        if await self.settle(job, lambda tx: jobs.give_back(tx, job.id, job.lease)):
+            self._store.notify_others()  # this one may be stopping
 
     def _warn(self, event: str, job: LeasedJob, **facts: object) -> None:
         self.context.log.warning(event, queue=job.queue, job=job.id, function=job.function, **facts)

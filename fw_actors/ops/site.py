@@ -139,7 +139,7 @@ async def open_site(
     clock: Clock | None = None,
     entropy: Entropy | None = None,
     inline: bool = False,
-    recorded: Callable[[str], None] | None = None,
+    recorded: Callable[[str], bool | None] | None = None,
     rekeying: bool = False,
     restoring: bool = False,
     shared: SharedSubscriptions | None = None,
@@ -149,10 +149,10 @@ async def open_site(
 
     `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
     `recorded` is called on trio's thread with a queue's name after each commit that contains a job,
-    and with `errors` for each queued defect; without it, the processes that serve the site are
-    notified of the commit. `rekeying` also opens a site whose Vault values are being moved from one
-    key to another, and `restoring` one into which a backup is being restored. `shared`: the
-    subscriptions that the processes of a service share. `tracer` records traces if
+    and with `errors` for each queued defect; without it, or if it returns False, the processes that
+    serve the site are notified of the commit. `rekeying` also opens a site whose Vault values are
+    being moved from one key to another, and `restoring` one into which a backup is being restored.
+    `shared`: the subscriptions that the processes of a service share. `tracer` records traces if
     `ops.traceContext` is on.
 
     Raises: ConfigurationError, with all problems of apps and DocTypes at once.
@@ -165,7 +165,11 @@ async def open_site(
     async with open_store(config, clock, entropy, inline=inline, restoring=restoring) as store:
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
-        notify = recorded or (lambda queue: store.notify_others())
+
+        def notify(queue: str) -> None:
+            if recorded is None or recorded(queue) is False:
+                store.notify_others()
+
         site = _assembled(
             config, store, clock, entropy, registry, hasher, key, notify, shared, tracer
         )
@@ -231,7 +235,7 @@ def _assembled(
         NamesOfDeletedWebhooks(registry),
         HealthRenames(),
         VersionRecorder(registry, entropy),
-        SubscriptionRenewal(subscriptions),
+        SubscriptionRenewal(subscriptions, partial(recorded, events.QUEUE)),
         publisher,
     )
     errors = ErrorRecorder(registry, entropy, config.scrubber, partial(recorded, error_log.QUEUE))

@@ -24,7 +24,7 @@ import threading
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -394,12 +394,16 @@ async def refresh_forever(store: Store, cache: SubscriptionCache) -> None:
 
 
 class SubscriptionRenewal(Observer):
-    """Renews the subscriptions when a Webhook is written."""
+    """Renews the subscriptions when a Webhook is written.
+
+    `recorded` is called after each commit that changes or deletes a Webhook, because its waiting
+    deliveries may then go to a receiver with free slots, or end.
+    """
 
     doctypes = frozenset({"Webhook"})
 
-    def __init__(self, subscriptions: SubscriptionCache) -> None:
-        self._subscriptions = subscriptions
+    def __init__(self, subscriptions: SubscriptionCache, recorded: Callable[[], None]) -> None:
+        self._subscriptions, self._recorded = subscriptions, recorded
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Pin the current subscriptions for this transaction before the Webhook is written."""
@@ -408,6 +412,8 @@ class SubscriptionRenewal(Observer):
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Renew the subscriptions after the commit, for writes that start later."""
         self._subscriptions.renew_after_commit(fw.tx)
+        if event != "on_insert":
+            fw.tx.after_commit(self._recorded, once=True)
 
 
 class WebhookRules(Observer):

@@ -108,6 +108,10 @@ class FaultyStore(Store):
         """See `Store.on_external_commit`."""
         return self._inner.on_external_commit(callback)
 
+    def notify_others(self) -> None:
+        """See `Store.notify_others`."""
+        self._inner.notify_others()
+
     def poll(self) -> None:
         """See `Store.poll`."""
         self._inner.poll()

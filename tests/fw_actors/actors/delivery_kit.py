@@ -14,7 +14,7 @@ from fw_actors.actors.delivery import AttemptsInFlight, DeliveryActor, DeliveryD
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.metrics import DeliveryMeter
 from fw_actors.actors.outcome_writer import OutcomeWriter
-from fw_actors.actors.queue_worker import WakeUp
+from fw_actors.actors.queue_worker import Waker
 from fw_actors.documents import rest
 from fw_actors.http import ConnectError, Endpoint, ReceiverResponse, ResponseTimeout, Sender
 from fw_actors.http.exchange import MakeHeaders
@@ -119,7 +119,7 @@ class DeliverySite:
     site: Site
     runtime: Runtime
     pool: KeyedPool
-    dispatcher: Callable[[], object]
+    dispatcher: Callable[[], bool]
 
     async def webhook(self, url: str = URL, event: str = "invoice.paid", **fields: Any) -> str:
         """Make a Webhook for a custom event; return its name."""
@@ -187,18 +187,16 @@ async def delivering(
     **changes: Any,
 ) -> AsyncIterator[DeliverySite]:
     """Run a site's deliveries to `receiver`; `changes` as for `make_config`."""
-    wake_ups: list[Callable[[], object]] = []
+    wake_ups: list[Callable[[], bool]] = []
 
-    def recorded(queue: str) -> None:
-        for wake_up in wake_ups:
-            wake_up()
+    def recorded(queue: str) -> bool:
+        return all(wake_up() for wake_up in wake_ups)
 
     async with inline_site(folder, seed, recorded, **changes) as site:
         receiver.began = trio.current_time()
         async with _actors(site, receiver, log or SilentLog()) as post:
             wake_ups.append(post.dispatcher)
             yield post
-            wake_ups.clear()
 
 
 @asynccontextmanager
@@ -240,4 +238,4 @@ async def _actors(
             ),
         ]  # fmt: skip
         async with open_supervisor(runtime, "delivery", children):
-            yield DeliverySite(site, runtime, pool, lambda: dispatcher.tell(WakeUp()))
+            yield DeliverySite(site, runtime, pool, Waker(dispatcher))

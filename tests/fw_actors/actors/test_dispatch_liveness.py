@@ -17,6 +17,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from fw_actors.documents import rest
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.rules.concurrency import ReceiverSlots, startable
@@ -223,3 +224,25 @@ async def test_payloads_that_are_too_long_for_now_keep_no_slots(
     times = {got.url: got.at + receiver.began - began for got in receiver.posts}
     assert times["https://short.test/hook"] < 0.1
     assert 8.5 < times["https://many.test/hook"] < 9.5  # when the long one has ended
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [({"url": "https://other.test/hook"}, "Sent"), ({"enabled": 0}, "Failed"), (None, "Failed")],
+)
+async def test_deliveries_of_changed_webhook_do_not_pause(
+    change: dict[str, Any] | None, status: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """They wait for a receiver that hangs; those of a disabled or deleted Webhook end (B-238)."""
+    receiver = ScriptedReceiver(["hang", "200"])
+    async with delivering(tmp_path, receiver) as post:
+        webhook = await post.webhook("https://hanging.test/hook", timeout=60)
+        await post.emit()
+        [waiting] = await post.emit()
+        await trio.sleep(0.35)
+        if change is None:
+            await post.site.write("Administrator", lambda fw: rest.delete(fw, "Webhook", webhook))
+        else:
+            await post.change(webhook, **change)
+        await trio.sleep(0.05)
+        assert (await post.read(waiting))["status"] == status
