@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.mutation import Mutation
 
 _JOBS: Final = "fw_actors/store/jobs.py"
+_NODES: Final = "tests/fw_actors/actors/test_node_liveness.py"
 _GROUPS: Final = "tests/fw_actors/store/test_sqlite_groups.py"
 _OUTCOME: Final = "fw_actors/rules/delivery.py"
 _EVENTS: Final = "fw_actors/webhooks/events.py"
@@ -177,6 +178,27 @@ DELIVERY: Final = (
         "            self._receiver(origin).take(count)\n",
         "            del count\n",
         "tests/fw_actors/actors/test_receiver_slots.py",
+    ),
+    Mutation(
+        "a Dispatcher without a free slot wakes no other process",
+        "fw_actors/actors/dispatcher.py",
+        "            self._surplus.left(True)\n",
+        "",
+        f"{_NODES}::test_process_without_free_slot_wakes_another_one",
+    ),
+    Mutation(
+        "processes without free slots wake each other",
+        "fw_actors/actors/queue_worker.py",
+        "self._is_new = self._is_new and remains",
+        "self._is_new = remains",
+        f"{_NODES}::test_processes_without_free_slots_do_not_wake_each_other",
+    ),
+    Mutation(
+        "a claim forgets what another transaction has locked",
+        "fw_actors/webhooks/pacing.py",
+        "overdue=True",
+        "overdue=False",
+        f"{_NODES}::test_delivery_that_another_transaction_has_locked_is_claimed_soon",
     ),
     Mutation(
         "only a wake-up makes the queue workers poll",
