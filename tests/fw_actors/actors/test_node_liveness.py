@@ -370,7 +370,7 @@ async def deliver_randomly(seed: int, folder: Path, monkeypatch: pytest.MonkeyPa
         slowest,
         delivery_concurrency=slots,
         per_receiver_concurrency=random.randint(1, slots),
-        backoff_seconds=0.7,
+        backoff_seconds=1.2,
         backoff_cap_seconds=3.0,
     ) as (operator, nodes, nursery):
         watch = PauseWatch(operator, nodes, monkeypatch)

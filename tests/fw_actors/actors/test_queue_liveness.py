@@ -70,7 +70,7 @@ class SharedQueue(QueueWorker):
     mailbox = MailboxPolicy(max_work=4)
 
     def __init__(self, site: Site, given: JobsOfRandomTime, slots: int) -> None:
-        policy = QueuePolicy(APP_QUEUE, slots, LEASE_SECONDS, Backoff(0.7, 3.0))
+        policy = QueuePolicy(APP_QUEUE, slots, LEASE_SECONDS, Backoff(1.2, 3.0))
         super().__init__(site.store, policy, Scrubber())
         self._given = given
 
