@@ -139,7 +139,7 @@ class Membership:
         self._check_room()
 
     def _check_room(self) -> None:
-        """Make publishers wait for this member, or no longer, as the queue and the terms require."""
+        """Make publishers wait for this member, or no longer, as its queue requires."""
         if self.is_full:
             self.blocked = True
             self._topic.block(self)

@@ -606,7 +606,7 @@ class KeyedPool:
         failed = self.failed_keys.get(key) if self.failed_keys.keys else None
         if failed is not None and failed.refused:
             raise self.too_often(key, failed)
-        # Leaving actors that a message calls back count again: without `min` their number could grow.
+        # At most `capacity`: those that a message calls back while they leave count again.
         while len(self._cells) - min(self._leaving, self.capacity) >= self.capacity:
             oldest = self._idle.oldest()
             if oldest is None or self._leaving >= self.capacity:

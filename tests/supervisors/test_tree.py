@@ -550,17 +550,19 @@ async def test_supervisor_cancelled_before_start_starts_nothing(
     assert (diary, trio.current_time()) == ([], 0.0)
 
 
+async def give_up_while_cancelled(runtime: Runtime, scope: trio.CancelScope) -> None:
+    children = [actor_child("slow", Courteous), actor_child("a", SampleActor)]
+    async with open_supervisor(runtime, "top", children, intensity=RestartIntensity(restarts=0)):
+        runtime.ref("a").tell(Break())
+        await wait_all_tasks_blocked()
+        scope.cancel()
+        await trio.sleep(9)
+
+
 @in_many_orders
 async def test_supervisor_that_gives_up_while_its_block_is_cancelled_reports_it(
     runtime: Runtime,
 ) -> None:
     """R-73, R-84: as one error, not in a group with the cancellation."""
-    children = [actor_child("slow", Courteous), actor_child("a", SampleActor)]
     with trio.CancelScope() as scope, pytest.raises(SupervisorFailed, match="'a'"):
-        async with open_supervisor(
-            runtime, "top", children, intensity=RestartIntensity(restarts=0)
-        ):
-            runtime.ref("a").tell(Break())
-            await wait_all_tasks_blocked()
-            scope.cancel()
-            await trio.sleep(9)
+        await give_up_while_cancelled(runtime, scope)
