@@ -1,0 +1,1 @@
+"""Random plays of actors, and the sequential model that checks them."""
