@@ -60,13 +60,32 @@ def atomic(fw: Fw, doc: DocType, *, alone: bool = False) -> Iterator[None]:
     savepoint is needed.
     """
     before = dict(doc.__dict__)
+    tables = [] if alone else [_kept_rows(before[table.name]) for table in doc.meta.tables]
     try:
         with nullcontext() if alone else fw.tx.savepoint():
             yield
     except BaseException:
-        doc.__dict__.clear()
-        doc.__dict__.update(before)
+        _reset(doc, before)
+        for rows_there, kept in tables:
+            rows_there[:] = [each for each, _ in kept]
+            for row, state in kept:
+                if isinstance(row, DocType):
+                    _reset(row, state)
         raise
+
+
+_KeptRows = tuple[list[Any], list[tuple[Any, dict[str, Any]]]]
+
+
+def _kept_rows(value: object) -> _KeptRows:
+    """Return the list of a table field, and each row in it with a copy of its attributes."""
+    listed = value if isinstance(value, list) else []
+    return listed, [(row, dict(getattr(row, "__dict__", ()))) for row in listed]
+
+
+def _reset(doc: DocType, state: dict[str, Any]) -> None:
+    doc.__dict__.clear()
+    doc.__dict__.update(state)
 
 
 @contextmanager
@@ -161,6 +180,8 @@ class Documents:
             if doc._stored is not None:
                 raise ConflictError(f"{doc.doctype} {doc.name} has already been inserted.")
             prepare(self, fw, doc, None)
+            if not doc.is_new():  # a hook has inserted it
+                raise ConflictError(f"{doc.doctype} {doc.name} has already been inserted.")
             is_taken = partial(self._is_taken, fw, doc.meta, ignore_permissions)
             doc.name = name_for(doc, fw.tx, self.entropy, is_taken)
             doc.owner = doc.modified_by = fw.rights.user
@@ -210,6 +231,7 @@ class Documents:
                 if not changes_once_submitted(stored, doc):
                     return None  # without a change there is no event
             prepare(self, fw, doc, stored)
+            stored = self._written_by_hooks(fw, doc, stored)
             if submitted:
                 changes_once_submitted(stored, doc)  # hooks may change no more than callers
             check_standard(doc, stored)
@@ -304,6 +326,7 @@ class Documents:
             merge_rows(stored, doc)
             if status == SUBMITTED:
                 prepare(self, fw, doc, stored)
+                stored = self._written_by_hooks(fw, doc, stored)
             elif changes_once_submitted(stored, doc):  # else its existence is enough
                 normalize(doc)
                 check_values(self, fw.tx, doc)
@@ -343,6 +366,21 @@ class Documents:
         authorize_scope(fw, stored, ignore_permissions)
         doc._before = stored
         return stored
+
+    def _written_by_hooks(self, fw: Fw, doc: DocType, stored: DocType) -> DocType:
+        """Return the version that hooks have written of `doc` itself (`db_set`, `save`), on which
+        the write continues; `stored` if there is none.
+
+        What they write through another object is no part of `doc`, so that the write is refused:
+        it replaces `stored` only.
+        """
+        if doc.modified == stored.modified:
+            return stored
+        written = self._loaded(fw, doc)
+        if (written.modified, written.docstatus) != (doc.modified, stored.docstatus):
+            return stored
+        doc._before = written
+        return written
 
     def _loaded(self, fw: Fw, doc: DocType) -> DocType:
         if doc.is_new():

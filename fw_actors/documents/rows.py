@@ -20,7 +20,13 @@ from fw_actors.documents.naming import NAME_CHARACTERS, is_name, random_name, va
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import DocTable
 from fw_actors.documents.validation import check_value, fields_linking_to
-from fw_actors.errors import BadRequestError, DuplicateError, NotFoundError, ValidationError
+from fw_actors.errors import (
+    BadRequestError,
+    ConflictError,
+    DuplicateError,
+    NotFoundError,
+    ValidationError,
+)
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx
 from fw_actors.store.statement import KEPT
@@ -79,14 +85,26 @@ def insert(documents: Documents, tx: Tx, doc: DocType) -> None:
 
 
 def update(documents: Documents, tx: Tx, doc: DocType, stored: DocType) -> None:
-    """Write a changed document's row, and the child rows that differ from the stored ones."""
+    """Write a changed document's row, and the child rows that differ from the stored ones.
+
+    Raises: ConflictError if `stored` is not the stored version any more.
+    """
     row = _row_of(documents, doc)
     table = documents.registry.tables[doc.doctype]
-    table.update(tx, doc.name or "", row, stored._stored or {})
+    if not table.replace(tx, doc.name or "", row, stored._stored or {}):
+        raise _written_by_hook(doc)
     doc._stored = row
     for field in doc.meta.tables:
         before = {row.name or "": row for row in rows_of(stored, field)}
         _write_children(documents, tx, doc, field, before)
+
+
+def _written_by_hook(doc: DocType) -> ConflictError:
+    """Return the error for a document whose row, which is locked, was written by its own hook."""
+    return ConflictError(
+        f"{doc.doctype} {doc.name} cannot be written: a hook has written it meanwhile through "
+        "another object. Until it is written, a hook must change only the object that it gets."
+    )
 
 
 def restore(doc: DocType, stored: DocType) -> None:
@@ -96,11 +114,12 @@ def restore(doc: DocType, stored: DocType) -> None:
 
 
 def delete(documents: Documents, tx: Tx, doc: DocType) -> None:
-    """Delete a document's rows."""
+    """Delete a document's rows. Raises: ConflictError if they are gone."""
     for field in doc.meta.tables:
         child = _child_table(documents, field)
         child.delete_child_rows(tx, doc.name or "", doc.doctype, field.name)
-    documents.registry.tables[doc.doctype].delete(tx, doc.name or "")
+    if not documents.registry.tables[doc.doctype].delete(tx, doc.name or ""):
+        raise _written_by_hook(doc)
 
 
 def assign(doc: DocType, name: object, value: Any) -> Field:

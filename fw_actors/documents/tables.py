@@ -112,7 +112,7 @@ class DocTable:
         self._insert = Statement(
             sa.insert(self.table).values({n: sa.bindparam(n) for n in self.names})
         )
-        self._updates: dict[tuple[str, ...], Statement] = {}
+        self._updates: dict[tuple[tuple[str, ...], bool], Statement] = {}
         found = sa.select(*columns).where(c.name == sa.bindparam("key"))
         named = sa.select(c.name).where(c.name == sa.bindparam("key"))
         self._select, self._exists = Statement(found), Statement(named)
@@ -143,20 +143,31 @@ class DocTable:
         if changed:
             tx.run(self._update_of(changed), key=name, **{f"new_{n}": row[n] for n in changed})
 
+    def replace(self, tx: Tx, name: str, row: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+        """Write as `update` does, if the stored row is still the version `before`; return whether
+        it is. `row` has a later `modified`. Raises: UniqueViolation.
+        """
+        changed = tuple(n for n in self.names if row[n] != before[n])
+        values = {f"new_{n}": row[n] for n in changed}
+        update = self._update_of(changed, of_version=True)
+        return tx.run(update, key=name, version=before["modified"], **values) == 1
+
     def set_columns(self, tx: Tx, name: str, values: Mapping[str, Any]) -> None:
         """Write only these columns (`db_set`, rename)."""
         changed = tuple(values)
         tx.run(self._update_of(changed), key=name, **{f"new_{n}": values[n] for n in changed})
 
-    def _update_of(self, columns: tuple[str, ...]) -> Statement:
-        statement = self._updates.get(columns)
+    def _update_of(self, columns: tuple[str, ...], *, of_version: bool = False) -> Statement:
+        statement = self._updates.get((columns, of_version))
         if statement is None:
             if len(self._updates) >= _KEPT_UPDATES:
                 self._updates.clear()
-            statement = self._updates[columns] = Statement(
-                sa.update(self.table)
-                .where(self.table.c.name == sa.bindparam("key"))
-                .values({n: sa.bindparam(f"new_{n}") for n in columns})
+            c = self.table.c
+            update = sa.update(self.table).where(c.name == sa.bindparam("key"))
+            if of_version:
+                update = update.where(c.modified == sa.bindparam("version"))
+            statement = self._updates[columns, of_version] = Statement(
+                update.values({n: sa.bindparam(f"new_{n}") for n in columns})
             )
         return statement
 
@@ -180,9 +191,9 @@ class DocTable:
         """Lock a row before its removal or renaming; conflicts with `lock_shared`."""
         tx.run(self._select_exclusive, key=name)
 
-    def delete(self, tx: Tx, name: str) -> None:
-        """Delete a row by its name."""
-        tx.run(self._delete, key=name)
+    def delete(self, tx: Tx, name: str) -> bool:
+        """Delete a row by its name; return whether it existed."""
+        return tx.run(self._delete, key=name) == 1
 
     def insert_many(self, tx: Tx, rows: list[dict[str, Any]]) -> None:
         """Write new rows. Raises: UniqueViolation."""
