@@ -22,6 +22,7 @@ from fw_actors.access.users import add_user
 from fw_actors.config import load
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
+from fw_actors.errors import refuse_coroutine
 from fw_actors.ops import queued_jobs
 from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.signing import DOCUMENT_EVENTS
@@ -97,9 +98,9 @@ class AppSite:
 
     def _run(self, job: LeasedJob, tx: Tx) -> None:
         jobs.finish(tx, job.id, job.lease)
-        queued_jobs.function_of(job)(
-            self.site.handle(tx, job.user), **queued_jobs.arguments_of(job)
-        )
+        handle = self.site.handle(tx, job.user)
+        function = queued_jobs.function_of(job)
+        refuse_coroutine(job.function, function(handle, **queued_jobs.arguments_of(job)))
 
 
 def _lease_one(tx: Tx) -> list[LeasedJob]:

@@ -9,7 +9,7 @@ The module also has `refuse_coroutine`, for all packages that call functions of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import iscoroutine
+from inspect import iscoroutine, isgenerator
 from math import ceil
 from typing import Any, ClassVar, Final, Self
 
@@ -258,17 +258,20 @@ class ConfigurationError(Exception):
 
 
 class UnawaitedCoroutineError(RuntimeError):
-    """Raised for a function of an app that returned a coroutine, none of which has run."""
+    """Raised for a function of an app that returned a coroutine or a generator, none of which has
+    run."""
 
 
 def refuse_coroutine(function: str, value: object) -> None:
-    """Close the coroutine that `function`, which must be a plain function, has returned.
+    """Close the coroutine or generator that `function`, which must be a plain function, has
+    returned.
 
-    A function declared async is refused at start; this finds one that a decorator hides.
-    Raises: UnawaitedCoroutineError.
+    A function declared async, or with a `yield`, is refused at start; this finds one that a
+    decorator hides. Raises: UnawaitedCoroutineError.
     """
-    if iscoroutine(value):
+    if iscoroutine(value) or isgenerator(value):
+        kind = "coroutine" if iscoroutine(value) else "generator"
         value.close()
         raise UnawaitedCoroutineError(
-            f"{function} returned a coroutine and did nothing: it must be a plain function"
+            f"{function} returned a {kind} and did nothing: it must be a plain function"
         )

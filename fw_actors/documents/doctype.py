@@ -279,10 +279,12 @@ def read_declaration(
         problems.append(
             f"name must be letters, digits and single spaces, at most {most} characters"
         )
+    flags = {"child": child, "submittable": submittable, "read_only": read_only}
+    problems += [f"{n} must be True or False" for n, v in flags.items() if v not in (True, False)]
     fields = _declared_fields(cls)
     for each in fields.values():
         problems += [f"{each.name}: {text}" for text in _field_problems(each, child)]
-    problems += [*_case_duplicates(fields), *_hook_problems(cls)]
+    problems += [*_case_duplicates(fields), *_uncalled_fields(cls), *_hook_problems(cls)]
     parsed = parse_naming(naming, fields)
     if isinstance(parsed, str):
         problems.append(parsed)
@@ -335,10 +337,17 @@ def _parse_together(
         if not isinstance(together, list | tuple):
             problems.append(f'{option} must be a tuple of tuples of names: (("a", "b"), …)')
             continue
+        if not together or not all(isinstance(c, str) for c in together):
+            problems.append(f"{option}: {together!r} must be one or more names of fields")
+            continue
         own = [c for c in together if c not in standard]
         missing = [c for c in own if c not in fields or isinstance(fields[c], Table)]
         problems += [f"{option}: there is no column {column}" for column in missing]
-        if not missing:
+        secret = [c for c in own if c not in missing and fields[c].secret]
+        problems += [f"{option}: {c} is a {fields[c].type}, which has no index" for c in secret]
+        if len(set(together)) < len(together):
+            problems.append(f"{option}: {', '.join(together)}: a field must occur once")
+        elif not missing and not secret:
             parsed.append(tuple(together))
     return tuple(parsed)
 
@@ -349,7 +358,10 @@ def _parse_permissions(permissions: object, problems: list[str]) -> dict[str, fr
         return {}
     granted = {}
     for role, words in permissions.items():
-        actions = str(words).split()
+        if not isinstance(words, str):
+            problems.append(f'permissions of {role} must be a text: "list read …"')
+            continue
+        actions = words.split()
         wrong = [w for w in actions if w not in ACTIONS and not _LEVEL_ACTION.match(w)]
         if wrong:
             problems.append(f"permissions of {role}: no such action {', '.join(wrong)}")
@@ -386,15 +398,44 @@ def _case_duplicates(fields: Mapping[str, Field]) -> Iterator[str]:
             yield f"{name}: it differs from {first[name.lower()]} only in letter case"
 
 
+def _uncalled_fields(cls: type) -> Iterator[str]:
+    """Yield the attributes that hold a field type instead of a field, which would be ignored."""
+    attributes = {name: value for base in cls.__mro__ for name, value in vars(base).items()}
+    for name, value in attributes.items():
+        if isinstance(value, type) and issubclass(value, Field):
+            yield f"{name}: a field type must be called: {name} = {value.__name__}()"
+
+
 def _hook_problems(cls: type) -> Iterator[str]:
-    """Yield hooks that are not plain functions: an asynchronous one would be called but never
-    awaited."""
+    """Yield hooks that are not plain functions of two arguments.
+
+    An asynchronous one would be called but never awaited, and none of a generator's code runs.
+    """
     for name in HOOKS:
         hook = getattr(cls, name, None)
-        if isinstance(hook, Field | None):
+        if isinstance(hook, Field | None) or (isinstance(hook, type) and issubclass(hook, Field)):
             continue
-        if not callable(hook) or inspect.iscoroutinefunction(hook):
+        if not callable(hook) or runs_later(hook) or not _takes_two(hook):
             yield f"{name}: a hook must be a plain function of the document and fw"
+
+
+def runs_later(function: Callable[..., Any]) -> bool:
+    """Whether a call only makes an object that runs the function: a coroutine or a generator."""
+    return (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    )
+
+
+def _takes_two(hook: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(hook).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
+        return True
+    return True
 
 
 class DocTypeBase:

@@ -38,6 +38,9 @@ CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff
 CONTROLS_AND_BREAKS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
+_FLAGS: Final = ("required", "unique", "allow_on_submit", "read_only")
+
+
 class ShapeError(ValueError):
     """Raised when a value has the wrong JSON type for its field: 400 over HTTP, 422 from code."""
 
@@ -51,6 +54,7 @@ class Field:
     secret: ClassVar[bool] = False
     plain: ClassVar[bool] = True  # its column appears unchanged in documents: no secret, no table
     stored: ClassVar[bool] = True  # False: it is write-only and has no column
+    takes_options: ClassVar[bool] = False
     wanted: ClassVar[str] = "text"
 
     def __init__(
@@ -67,7 +71,7 @@ class Field:
         description: str = "",
         **unknown: object,
     ) -> None:
-        self.name = ""
+        self.name = self.second_name = ""
         self.unknown = tuple(sorted(unknown))
         self.required, self.unique, self.default = required, unique, default
         self.options, self.length, self.permlevel = options, length, permlevel
@@ -81,18 +85,17 @@ class Field:
         def __set__(self, instance: object, value: Any) -> None: ...
 
     def __set_name__(self, owner: object, name: str) -> None:
+        if self.name not in ("", name):
+            self.second_name = name
+            return
         self.name = name
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of the declaration itself."""
         yield from (f"no such option {option}" for option in self.unknown)
-        description: object = self.description  # typed as below
-        if not isinstance(description, str):
-            yield "description must be a text"
-        if self.permlevel not in range(10):
-            yield "permlevel must be between 0 and 9"
+        yield from self._misuses()
         length: object = self.length  # an app may not use a type checker
-        if length is not None and not (isinstance(length, int) and length >= 1):
+        if length is not None and not (type(length) is int and length >= 1):
             yield "length must be a whole number, 1 or more"
             return
         if self.default is not None:
@@ -100,6 +103,23 @@ class Field:
                 self.accept(self.default)
             except (ShapeError, ValidationError) as error:
                 yield f"default: {error}"
+
+    def _misuses(self) -> Iterator[str]:
+        """Yield the options whose values, or whose presence, would have an unexpected effect."""
+        if self.second_name:
+            yield f"it is declared as {self.second_name} too; each field needs its own object"
+        description: object = self.description
+        if not isinstance(description, str):
+            yield "description must be a text"
+        for option in _FLAGS:
+            if getattr(self, option) not in (True, False):
+                yield f"{option} must be True or False"
+        if type(self.permlevel) is not int or self.permlevel not in range(10):
+            yield "permlevel must be between 0 and 9"
+        if self.options is not None and not self.takes_options:
+            yield f"options is no option of {self.type}"
+        if self.length is not None and not isinstance(self, _Textual):
+            yield f"length is no option of {self.type}"
 
     def accept(self, value: Any) -> Any:
         """Return `value` in the form that the field stores in a document; None stays None.
@@ -130,7 +150,8 @@ class Field:
         """Return the value in a new document: a copy of the default, or None."""
         if self.default is None:
             return self.empty
-        return deepcopy(self.default) if isinstance(self.default, (list, dict)) else self.default
+        made = isinstance(self.default, (list, dict))
+        return deepcopy(self.default) if made else self.accept(self.default)
 
     def is_missing(self, value: object) -> bool:
         """Whether a required field is refused with this value."""
@@ -223,6 +244,20 @@ class Int(Field):
         super().__init__(**options)
         self.minimum, self.maximum = minimum, maximum
 
+    def problems(self) -> Iterator[str]:
+        limits: dict[str, object] = {"minimum": self.minimum, "maximum": self.maximum}
+        wrong = [
+            name
+            for name, limit in limits.items()
+            if limit is not None and not (type(limit) is int and abs(limit) <= LARGEST_INTEGER)
+        ]
+        if wrong:
+            yield from (f"{name} must be a whole number within 2^53" for name in wrong)
+        elif self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
+            yield "minimum must be at most maximum"
+        else:
+            yield from super().problems()
+
     def _accept(self, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.shape()
@@ -279,6 +314,7 @@ class Select(_Textual):
     """One of `options`; empty is allowed unless required."""
 
     type = "Select"
+    takes_options = True
 
     def problems(self) -> Iterator[str]:
         options = self.options
@@ -291,6 +327,11 @@ class Select(_Textual):
             yield "options must be a list of texts"
             return
         yield from super().problems()
+        for option in options:
+            try:
+                super()._accept(option)
+            except (ShapeError, ValidationError) as error:
+                yield f"options: {option[:60]!r} can never be chosen: {error}"
 
     def _accept(self, value: Any) -> str:
         text = super()._accept(value)
@@ -305,6 +346,7 @@ class Link(_Textual):
     """The name of a document of the DocType that `options` names."""
 
     type = "Link"
+    takes_options = True
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"length": DATA_LENGTH, **options})
@@ -319,6 +361,7 @@ class Table(Field):
     """Child rows of another DocType, in order; saved and read with their parent."""
 
     type = "Table"
+    takes_options = True
     plain = False
     wanted = "a list of rows"
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 import msgspec
 
-from fw_actors.documents.doctype import DocTypeBase, Meta
+from fw_actors.documents.doctype import DocTypeBase, Meta, runs_later
 from fw_actors.documents.fields import Field, Link, Table
 from fw_actors.documents.hooks import call_plainly
 from fw_actors.documents.naming import NAME_RULE, is_name
@@ -29,6 +29,7 @@ from fw_actors.errors import BadRequestError, ConfigurationError, NotFoundError
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _LONGEST_SHOWN: Final = 140
+_OWN: Final = str(Path(__file__).parents[1])  # this package: the line of the app tells more
 _JSON_TYPES: Final = (str, int, float, bool, dict, list, NoneType, Any)
 
 
@@ -38,7 +39,7 @@ class Whitelisted:
     def __init__(self, function: Callable[..., Any], roles: Sequence[str]) -> None:
         self.function = function
         self.given_roles = roles  # the registry validates them
-        self.roles = tuple(roles)
+        self.roles = tuple(roles) if isinstance(roles, list | tuple) else ()
         self.module = function.__module__
         self.path = f"{function.__module__}.{function.__name__}"
         self._signature = inspect.signature(function)
@@ -50,10 +51,12 @@ class Whitelisted:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a plain function whose first parameter is the handle."""
-        first = next(iter(self._signature.parameters.values()), None)
-        takes_handle = first is not None and first.kind in _POSITIONAL
-        return takes_handle and not inspect.iscoroutinefunction(self.function)
+        """Whether it is a plain function whose first parameter is the handle, and whose others
+        can be named in a body."""
+        kinds = [each.kind for each in self._signature.parameters.values()]
+        takes_handle = bool(kinds) and kinds[0] in _POSITIONAL
+        named = inspect.Parameter.POSITIONAL_ONLY not in kinds[1:]
+        return takes_handle and named and not runs_later(self.function)
 
     @functools.cached_property
     def _types(self) -> dict[str, Any]:
@@ -125,6 +128,9 @@ def whitelist(
     `roles`: the roles that may call it, in addition to System Managers; none: every signed-in user.
     """
     if function is not None:
+        given: object = function  # an app may not use a type checker
+        if not callable(given) or isinstance(given, type | Whitelisted):
+            raise TypeError('@whitelist takes the roles by name: @whitelist(roles=["Sales User"])')
         return Whitelisted(function, roles)
     return lambda target: Whitelisted(target, roles)
 
@@ -158,8 +164,7 @@ class DataMigration:
         return (
             len(self._parameters) in (1, 2)
             and all(each.kind in _POSITIONAL for each in self._parameters)
-            and not inspect.iscoroutinefunction(self.function)
-            and not inspect.isgeneratorfunction(self.function)
+            and not runs_later(self.function)
         )
 
 
@@ -169,6 +174,8 @@ def migration(number: int) -> Callable[[Callable[..., Any]], DataMigration]:
     `fw migrate` runs it once for a site, as Administrator, in a transaction: `function(fw)`. With
     a second parameter it runs in batches, see `DataMigration`.
     """
+    if callable(number):  # it would not be found, and never run
+        raise TypeError("@migration needs the migration's number: @migration(1)")
     return functools.partial(DataMigration, number)
 
 
@@ -253,7 +260,7 @@ def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
         where = f"{_file_of_module(function.module)}: function {function.function.__name__}"
         if not function.is_plain:
             yield f"{where}: it must be a plain function whose first parameter is fw"
-        if isinstance(function.given_roles, str):
+        if not isinstance(function.given_roles, list | tuple):
             yield f"{where}: roles must be a list of names"
             continue
         for role in function.roles:
@@ -321,8 +328,12 @@ def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
 def _where(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {error.msg}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
-    place = f"{frames[-1].filename}, line {frames[-1].lineno}: " if len(frames) > 1 else ""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and not frame.filename.startswith(_OWN)
+    ]
+    place = f"{frames[-1].filename}, line {frames[-1].lineno}: " if frames else ""
     return f"{place}{type(error).__name__}: {error}{_missing_import(error)}"
 
 

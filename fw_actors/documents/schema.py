@@ -127,7 +127,7 @@ def _requested(field: Field, owner: Meta, rights: Rights) -> Schema:
     if field.read_only:
         schema["readOnly"] = True
     if field.default is not None and not field.secret:
-        schema["default"] = field.default
+        schema["default"] = field.blank()
     return schema
 
 
@@ -139,7 +139,7 @@ def _flag(field: Field) -> Schema:
     schema: Schema = {"anyOf": taken if field.required else [*taken, dict(_NULL)]}
     if field.read_only:
         schema["readOnly"] = True
-    return schema if field.default is None else {**schema, "default": field.default}
+    return schema if field.default is None else {**schema, "default": field.blank()}
 
 
 def _row(owner: Meta, meta: Meta, rights: Rights) -> Schema:

@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
+from fw_actors.documents.doctype import runs_later
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Registry, Whitelisted
 from fw_actors.errors import (
@@ -132,7 +133,7 @@ def arguments_of(job: LeasedJob) -> dict[str, Any]:
 
 def _path_of(function: object) -> str:
     """Return the dotted path by which another process imports a function."""
-    if not _is_plain(function) or inspect.iscoroutinefunction(inspect.unwrap(function)):  # type: ignore[arg-type]
+    if not _is_plain(function) or runs_later(inspect.unwrap(function)):  # type: ignore[arg-type]
         raise ValidationError("A job must be a plain function of an app's module.")
     module, name = str(function.__module__), str(function.__name__)  # type: ignore[attr-defined]
     home = sys.modules.get(module)

@@ -126,7 +126,7 @@ def inputs(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> tuple[FormFi
             continue
         if (values is None and field.read_only) or (meta.name, field.name) in SHOWN_ELSEWHERE:
             continue
-        value = field.default if values is None else values[field.name]
+        value = field.blank() if values is None else values[field.name]
         if not value and (meta.name, field.name) in SHOWN_WHEN_SET:
             continue
         locked = _is_locked(fw, meta, field, values)
@@ -229,7 +229,7 @@ def _table(fw: Fw, meta: Meta, field: Table, value: Any, made: FormField) -> For
                 fw,
                 child,
                 each,
-                each.default if values is None else values[each.name],
+                each.blank() if values is None else values[each.name],
                 locked=made.locked or each.read_only,
                 row=f"{field.name}-{row}-",
             )

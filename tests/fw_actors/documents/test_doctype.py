@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from types import new_class
 from typing import Any
 
@@ -120,6 +121,80 @@ def test_child_doctype_rejects_permissions_submit_and_tables(options: dict[str, 
     assert declare(child=True, **options).problems
 
 
+@pytest.mark.parametrize("option", ["submittable", "child", "read_only"])
+def test_doctype_option_rejects_text_for_a_flag(option: str) -> None:
+    assert f"{option} must be True or False" in declare(None, **{option: "no"}).problems
+
+
+def test_permissions_option_rejects_list_of_actions() -> None:
+    problems = declare(permissions={"Boss": ["list", "read"]}).problems
+    assert problems == ('permissions of Boss must be a text: "list read …"',)
+
+
+def test_doctype_declaration_rejects_uncalled_field_type() -> None:
+    """A forgotten pair of brackets would leave the field out."""
+    mixin = type("Titled", (), {"title": Data})
+    cls: Any = new_class("Thing", (mixin, DocType), {}, lambda body: body.update(count=Int))
+    assert set(cls.meta.problems) == {
+        "title: a field type must be called: title = Data()",
+        "count: a field type must be called: count = Int()",
+    }
+
+
+def test_field_object_declared_twice_is_rejected() -> None:
+    """A field has one name, which is that of its column."""
+    shared = Data()
+    problems = declare({"first": shared, "second": shared}).problems
+    assert "first: it is declared as second too; each field needs its own object" in problems
+    once = Data()
+    assert declare({"first": once}).problems == ()
+    assert declare({"second": once}).problems
+    mixin = type("Titled", (), {"title": Data()})
+    for _ in range(2):
+        cls: Any = new_class("Thing", (mixin, DocType))
+        assert cls.meta.problems == ()
+
+
+def yields(doc: Any, fw: Any) -> Iterator[None]:
+    yield
+
+
+async def yields_later(doc: Any, fw: Any) -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        yields,
+        yields_later,
+        lambda doc: None,
+        lambda doc, fw, more: None,
+        staticmethod(lambda fw: None),
+        classmethod(lambda cls, fw: None),
+    ],
+)
+def test_doctype_hook_rejects_generators_and_other_parameters(hook: Any) -> None:
+    """None of a generator's code would run (D-145); other parameters would fail at the first
+    save."""
+    problems = declare({"title": Data(), "validate": hook}).problems
+    assert problems == ("validate: a hook must be a plain function of the document and fw",)
+    assert declare({"title": Data(), "validate": lambda doc, fw, more=1: None}).problems == ()
+
+
+@pytest.mark.parametrize("option", ["unique_together", "index_together"])
+def test_together_options_reject_secrets_and_odd_tuples(option: str) -> None:
+    fields = {"a": Data(), "b": Data(), "pin": Password(length=9), "token": Vault(length=9)}
+    for together, mistake in (
+        ((), "() must be one or more names of fields"),
+        (("a", ["b"]), "('a', ['b']) must be one or more names of fields"),
+        (("a", "a"), "a, a: a field must occur once"),
+        (("a", "pin"), "pin is a Password, which has no index"),
+        (("token",), "token is a Vault, which has no index"),
+    ):
+        assert declare({**fields, option: (together,)}).problems == (f"{option}: {mistake}",)
+
+
 def test_doctype_problems_list_every_mistake() -> None:
     meta = declare(
         {"Title": Data(), "count": Int(default="x"), "name": Float()}, name="1", naming="none"
@@ -153,7 +228,7 @@ ODD: list[tuple[dict[str, Any], str]] = [  # declarations with options of the wr
     ({"permissions": {" Boss": "read"}}, "' Boss' cannot be a role"),
     ({"permissions": {"x" * 141: "read"}}, "cannot be a role"),
     ({"permissions": {5: "read"}}, "5 cannot be a role"),
-    ({"permissions": {"Boss": 5}}, "no such action 5"),
+    ({"permissions": {"Boss": 5}}, "permissions of Boss must be a text"),
 ]
 
 

@@ -171,12 +171,42 @@ MISTAKES: list[tuple[Field, str]] = [
     (Link(options=["User"]), "options"),
     (Table(), "child DocType class"),
     (Table("Order Line"), "child DocType class"),
+    (Data(length=True), "length"),
+    (Int(length=5), "length is no option of Int"),
+    (Data(options=["a", "b"]), "options is no option of Data"),
+    (Data(permlevel=1.0), "permlevel"),
+    (Data(permlevel=True), "permlevel"),
+    (Data(required="no"), "required must be True or False"),
+    (Data(unique="no"), "unique must be True or False"),
+    (Data(read_only="no"), "read_only must be True or False"),
+    (Data(allow_on_submit="no"), "allow_on_submit must be True or False"),
+    (Int(minimum="1", default=3), "minimum must be a whole number"),  # type: ignore[arg-type]
+    (Int(maximum=2**53 + 1), "maximum must be a whole number within 2^53"),
+    (Int(minimum=5, maximum=1), "minimum must be at most maximum"),
+    (Select(options=["a", "b\n"]), r"options: 'b\n' can never be chosen"),
+    (Select(options=["ab"], length=1), "options: 'ab' can never be chosen"),
 ]
 
 
 @pytest.mark.parametrize(("field", "mistake"), MISTAKES)
 def test_field_problems_name_mistaken_option(field: Field, mistake: str) -> None:
     assert mistake in " ".join(field.problems())
+
+
+@pytest.mark.parametrize(
+    ("field", "blank"),
+    [
+        (Date(default=date(2026, 1, 31)), "2026-01-31"),
+        (Datetime(default=datetime(2026, 1, 31, 8, tzinfo=UTC)), "2026-01-31T08:00:00.000Z"),
+        (Check(default=False), 0),
+        (Check(default=True), 1),
+        (Float(default=1), 1.0),
+    ],
+)
+def test_field_default_has_the_form_of_its_field(field: Field, blank: Any) -> None:
+    """A Date and a Datetime are texts, in Python as in JSON (D-56), also in a new document."""
+    made = field.blank()
+    assert (made, type(made)) == (blank, type(blank))
 
 
 @pytest.mark.parametrize("field", [each for each, *_ in TAKEN])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,11 @@ async def later(fw: Any) -> None:
     """A coroutine function, which a worker would not await."""
 
 
+def yields(fw: Any) -> Iterator[None]:
+    """A generator function, of which a worker would run nothing."""
+    yield
+
+
 def sometime(fw: Any, when: str) -> None:
     """A function of a module that other processes can import."""
 
@@ -214,6 +220,7 @@ def sometime(fw: Any, when: str) -> None:
         (dict, {}),
         (partial(sometime, when="now"), {}),
         (later, {}),
+        (yields, {}),
         ("".join, {}),
         (sometime, {}),
         (sometime, {"when": "now", "where": "here"}),

@@ -28,6 +28,14 @@ def test_call_plainly_passes_exceptions_through() -> None:
         call_plainly("f", lambda: 1 / 0)
 
 
+def test_call_plainly_refuses_and_closes_a_generator() -> None:
+    """None of its code has run, as of a coroutine's (D-145)."""
+    generator: Any = (each for each in range(1))
+    with pytest.raises(RuntimeError, match=r"^shop\.f returned a generator and did nothing"):
+        call_plainly("shop.f", lambda: generator)
+    assert generator.gi_frame is None
+
+
 def test_call_plainly_refuses_and_closes_a_coroutine() -> None:
     """An unclosed coroutine would cause a warning later, without its origin."""
 

@@ -11,7 +11,13 @@ import pytest
 
 from fw_actors.app import Data, DocType, Link, Table, migration, whitelist
 from fw_actors.documents.doctype import DocTypeBase
-from fw_actors.documents.registry import Registry, declared_in, declared_migrations, load_apps
+from fw_actors.documents.registry import (
+    Registry,
+    Whitelisted,
+    declared_in,
+    declared_migrations,
+    load_apps,
+)
 from fw_actors.errors import ConfigurationError, NotFoundError
 
 
@@ -222,6 +228,27 @@ def test_registry_reports_invalid_role_with_function() -> None:
     first, second = refusal.value.problems
     assert first.startswith(f"{__file__}: function fly: roles: 'a/b' cannot be a role")
     assert second == f"{__file__}: function crawl: roles must be a list of names"
+    with pytest.raises(ConfigurationError, match="roles must be a list of names"):
+        Registry((), (Whitelisted(lambda fw: None, None),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("decorator", "advice"),
+    [
+        ('@whitelist("Boss")', '@whitelist(roles=["Sales User"])'),
+        ('@whitelist(["Boss"])', '@whitelist(roles=["Sales User"])'),
+        ("@migration", "@migration(1)"),
+    ],
+)
+def test_load_apps_reports_decorator_without_its_argument(
+    folder: Path, decorator: str, advice: str
+) -> None:
+    """A migration without a number would never run."""
+    imports = "from fw_actors.app import migration, whitelist\n\n"
+    write(folder, "myapp_bare.py", f"{imports}{decorator}\ndef act(fw): ...\n")
+    reported = loading(folder, "myapp_bare")
+    assert f"{folder / 'myapp_bare.py'}, line 3: TypeError: " in reported
+    assert advice in reported
 
 
 def test_registry_refuses_uncallable_whitelisted_function() -> None:
@@ -237,14 +264,23 @@ def test_registry_refuses_uncallable_whitelisted_function() -> None:
     async def later(fw: Any) -> None: ...
 
     @whitelist
+    def yielding(fw: Any) -> Iterator[int]:
+        yield 1
+
+    @whitelist
+    def unnamed(fw: Any, name: str, /) -> None: ...
+
+    @whitelist
     def fine(fw: Any, *, name: str = "") -> None: ...
 
     with pytest.raises(ConfigurationError) as refusal:
-        Registry((), (nothing, named, later, fine))
+        Registry((), (nothing, named, later, yielding, unnamed, fine))
     assert [problem.split(": ")[1] for problem in refusal.value.problems] == [
         "function nothing",
         "function named",
         "function later",
+        "function yielding",
+        "function unnamed",
     ]
 
 
