@@ -44,7 +44,7 @@ class FwError(Exception):
     def __init__(self, message: str, field: str | None = None, **extra: object) -> None:
         if type(self) is FwError:
             raise TypeError("FwError is abstract; raise one of its subclasses")
-        self.message = _whole(message)
+        self.message = _whole(str(message))  # an app may pass the exception that it caught
         super().__init__(self.message)
         if field is not None:
             extra = {"field": field, **extra}

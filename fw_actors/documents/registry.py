@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType, ModuleType, NoneType, UnionType
+from types import MappingProxyType, ModuleType, NoneType, SimpleNamespace, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints, overload
 
 import msgspec
@@ -62,10 +62,14 @@ class Whitelisted:
     def _types(self) -> dict[str, Any]:
         """The annotations of parameters that are JSON types; other annotations are not
         validated."""
-        try:
-            hints = get_type_hints(self.function)
-        except Exception:  # a name imported only for type checkers, or no type at all
-            return {}
+        names = getattr(inspect.unwrap(self.function), "__globals__", {})
+        hints: dict[str, Any] = {}
+        for name, annotation in getattr(self.function, "__annotations__", {}).items():
+            alone = SimpleNamespace(__annotations__={name: annotation})
+            try:
+                hints |= get_type_hints(alone, globalns=names)
+            except Exception:  # a name imported only for type checkers, or no type at all
+                continue
         return {name: hint for name, hint in hints.items() if _is_json(hint)}
 
     def validate(self, arguments: Mapping[str, Any]) -> None:

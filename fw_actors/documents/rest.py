@@ -305,8 +305,11 @@ def rename(
         raise BadRequestError("name must be text.", field="name")
     fw.rights.require(meta, "write")
     fw.documents.registry.tables[doctype].lock_exclusive(fw.tx, name)
-    doc = fw.get_doc(doctype, name)
+    doc: DocType = fw.get_doc(doctype, name)
     require_version(doc, version)
+    if meta.naming.kind == "field":  # it gets the new name too
+        base = _Base(fw, meta.cls, doc)
+        _require_writable(fw, meta, meta.fields[meta.naming.field], new, base)
     return shown(fw, doc.rename(new))
 
 

@@ -228,7 +228,7 @@ def _listing(query: Any) -> dict[str, Any]:
         elif text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER:
             wanted[name] = int(text)
         else:
-            raise BadRequestError(f"{name} must be a whole number.", field=name)
+            raise BadRequestError(f"{name} must be a whole number, 0 or more.", field=name)
     return wanted
 
 

@@ -168,6 +168,23 @@ async def test_export_needs_permission_and_omits_fields_above_permlevel(scene: S
     assert "cost" not in shown["lines"][0]
 
 
+async def test_rest_rename_needs_permission_to_write_the_naming_field(desk: ShopSite) -> None:
+    """A rename writes the field of `naming`, as a save does (D-104, D-90, D-92)."""
+    seller, boss = await desk.hire("Seller"), await desk.hire("Seller", "Boss", name="bo")
+    for doctype in ("Grade", "Permit"):
+        await desk.do(lambda fw, d=doctype: fw.new_doc(d, code="A").insert())  # type: ignore[misc]
+    with pytest.raises(PermissionDeniedError, match="You may not write code"):
+        await desk.do(lambda fw: rest.rename(fw, "Grade", "A", {"name": "B"}), seller)
+    with pytest.raises(BadRequestError, match="code cannot be written"):
+        await desk.do(lambda fw: rest.rename(fw, "Permit", "A", {"name": "B"}), boss)
+    assert (await desk.do(lambda fw: rest.rename(fw, "Grade", "A", {"name": "B"}), boss))[
+        "code"
+    ] == "B"
+    same = await desk.do(lambda fw: rest.rename(fw, "Permit", "A", {"name": "A"}), seller)
+    assert same["code"] == "A"
+    assert await desk.do(lambda fw: fw.get_doc("Permit", "A").rename("B").code) == "B"
+
+
 async def test_rename_updates_self_link_on_document_object(desk: ShopSite) -> None:
     """A rename carries links: the answer shows them, and the object can be saved (D-103)."""
 

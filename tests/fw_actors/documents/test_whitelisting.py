@@ -151,6 +151,17 @@ def test_validate_ignores_annotations_outside_json(annotation: str) -> None:
     whitelist(later).validate({"count": "any"})
 
 
+def test_validate_checks_annotations_beside_one_of_type_checkers_only() -> None:
+    """An annotation that names nothing at runtime leaves the others in force (D-182)."""
+
+    def later(fw: Any, count: int, sale: Any = None) -> None: ...
+
+    later.__annotations__ |= {"count": "int | None", "sale": "OnlyForTypeCheckers"}
+    whitelist(later).validate({"count": 1, "sale": "SO-1"})
+    with pytest.raises(BadRequestError, match="count is of a wrong type"):
+        whitelist(later).validate({"count": "1"})
+
+
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [("typing.Dict", {}), ("typing.List", []), ("typing.Dict | None", {}), ("dict", {})],

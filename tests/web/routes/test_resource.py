@@ -52,6 +52,14 @@ async def test_resource_verbs_respond_as_the_contract_says(
     assert (reply.status, reply.json) == (200, shown)
 
 
+@pytest.mark.parametrize("query", ["start=-1", "limit=x", "limit=1.0"])
+async def test_resource_list_states_the_rule_of_a_number(client: AppClient, query: str) -> None:
+    """-1 is a whole number too, so the refusal states the limit (H-50)."""
+    reply = await client.ask("GET", f"{ORDERS}?{query}", sid=SID)
+    name = query.partition("=")[0]
+    assert reply.json["error"]["message"] == f"{name} must be a whole number, 0 or more."
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -55,6 +55,22 @@ class Profile(DocType, naming="field:customer", permissions={"Seller": "list rea
     customer = Link(options="Customer", required=True)
 
 
+class Grade(
+    DocType,
+    naming="field:code",
+    permissions={"Seller": "create read write", "Boss": "read write read:1 write:1"},
+):
+    """Named by a field that few may write."""
+
+    code = Data(permlevel=1)
+
+
+class Permit(DocType, naming="field:code", permissions={"Seller": "read write"}):
+    """Named by a field that no caller may write."""
+
+    code = Data(read_only=True)
+
+
 class OrderLine(DocType, child=True):
     """A child with secrets of its own."""
 
