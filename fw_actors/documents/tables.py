@@ -316,8 +316,23 @@ def _make_indexes(tx: Tx, table: DocTable, there: Container[str]) -> Iterable[st
             columns = ", ".join(column.name for column in index.columns)
             yield (
                 f"class {table.meta.cls.__name__}: {columns}: it cannot be unique, since stored "
-                "documents share a value; change these first"
+                f"documents share a value{_sharing(tx, table, index)}; change these first"
             )
+
+
+def _sharing(tx: Tx, table: DocTable, index: sa.Index) -> str:
+    """Return the names of two rows that a unique index cannot both hold, as an example."""
+    columns = [table.table.c[column.name] for column in index.columns]
+    name = table.table.c.name
+    found = tx.one(
+        sa.select(sa.func.min(name), sa.func.max(name))
+        .where(*(column.is_not(None) for column in columns))
+        .group_by(*columns)
+        .having(sa.func.count() > 1)
+        .order_by(sa.func.min(name))
+        .limit(1)
+    )
+    return "" if found is None else f", such as {found[0]} and {found[1]}"
 
 
 _CREATION: Final = "creation"
