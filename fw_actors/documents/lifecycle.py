@@ -280,6 +280,8 @@ class Documents:
             old = str(doc.name)
             if name == old:
                 return
+            if not ignore_permissions:
+                fw.rights.require_document(doc.meta, str(name))
             with duplicates_refused(doc):
                 new = rename(self, fw.tx, doc, name)
             authorize_new_name(fw, doc, ignore_permissions)

@@ -110,6 +110,7 @@ BY_NAME: list[Callable[[Any, str], Any]] = [
     lambda fw, name: rest.read(fw, "Customer", name),
     lambda fw, name: rest.save(fw, "Customer", name, {"vat": "1"}),
     lambda fw, name: rest.rename(fw, "Customer", name, {"name": "mine"}),
+    lambda fw, name: rest.rename(fw, "Customer", "Ada", {"name": name}),
     lambda fw, name: rest.insert(fw, "Customer", {"title": name}),
     lambda fw, name: rest.insert(fw, ORDER, {"title": "t", "customer": name}),
     lambda fw, name: rest.save(fw, ORDER, NEAR, {"lines": [{"item": "a", "customer": name}]}),
