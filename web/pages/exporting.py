@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.query import MOST_COUNTED, list_page
+from fw_actors.rules.safe_output import is_secret
 from web.exchange import Exchange
 from web.operations import Operation, Route
 from web.pages.accounts import state_conditions
@@ -69,9 +70,14 @@ class ExportPages(FramedPages):
 
 
 def columns_of(fw: Fw, meta: Meta) -> tuple[str, ...]:
-    """Return the fields of a file: the standard fields, then all that fit a cell."""
+    """Return the fields of a file: the standard fields, then all that fit a cell and are not named
+    like a secret, as in the export of a document."""
     state = ("docstatus",) if meta.submittable else ()
-    fields = [f.name for f in visible_fields(fw, meta).values() if listable(f) and f.stored]
+    fields = [
+        field.name
+        for field in visible_fields(fw, meta).values()
+        if listable(field) and field.stored and not is_secret(field.name, field.type)
+    ]
     return (*_STANDARD, *state, *fields)
 
 

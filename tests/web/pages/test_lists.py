@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,34 @@ def test_safe_cell_is_no_formula(value: Any, cell: Any) -> None:
 
 def test_csv_quotes_what_would_split_a_cell() -> None:
     assert csv_bytes([['a"b', "c,d", "e\nf"]]) == b'"a""b","c,d","e\nf"\r\n'
+
+
+SECRETS = """
+from fw_actors.app import Data, DocType, Password
+
+
+class Keyring(DocType, name="CSV Keyring"):
+    owner_name = Data()
+    pin = Password()
+    api_secret = Data()
+    wifi_password = Data()
+    secretary = Data()
+"""
+
+
+async def test_export_omits_fields_named_like_secrets(
+    tmp_path: Path, autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the export of a document does (D-16, O-305)."""
+    (tmp_path / "keyring_app.py").write_text(SECRETS)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    async with http_site(tmp_path, apps=("keyring_app",)) as site:
+        await site.hire("boss", "System Manager")
+        values = dict.fromkeys(("owner_name", "pin", "api_secret", "wifi_password"), "hidden")
+        await site.do(lambda fw: fw.new_doc("CSV Keyring", secretary="Ada", **values).insert())
+        (row,) = await table(site, "/export/CSV%20Keyring")
+        assert (row["secretary"], row["owner_name"]) == ("Ada", "hidden")
+        assert not {"pin", "api_secret", "wifi_password"} & row.keys()
 
 
 async def test_export_follows_filters_of_address(site: HttpSite) -> None:
