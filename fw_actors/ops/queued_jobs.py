@@ -163,8 +163,8 @@ def _json(arguments: dict[str, Any]) -> str:
         text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
         text.encode()
         return text
-    except (TypeError, ValueError, RecursionError):
-        raise ValidationError("The arguments of a job must be JSON.") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValidationError(f"The arguments of a job must be JSON: {error}.") from None
 
 
 QUEUES: Final = (APP_QUEUE, mail_queue.QUEUE)

@@ -574,8 +574,8 @@ def _json_object(data: object) -> str:
     try:
         text = _ENCODER.encode(data)
         text.encode()
-    except (TypeError, ValueError, RecursionError):
-        raise ValidationError("data must be serialisable as JSON.", field="data") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValidationError(f"data must be JSON: {error}.", field="data") from None
     if not _has_text_keys(data):
         # Converted to text, 1 and "1" would be the same key twice.
         raise ValidationError("The keys of data must be text.", field="data")

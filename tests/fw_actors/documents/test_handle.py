@@ -200,6 +200,13 @@ async def test_enqueue_refuses_unimportable_function_and_unserialisable_argument
             await desk.do(lambda fw, f=function, a=argument: fw.enqueue(f, a=a))  # type: ignore[misc]
 
 
+async def test_enqueue_refusal_states_what_json_lacks(desk: ShopSite) -> None:
+    message = "The arguments of a job must be JSON: Object of type set is not JSON serializable."
+    with pytest.raises(ValidationError) as refusal:
+        await desk.do(lambda fw: fw.enqueue(desk.shop.ping, a={1}))
+    assert refusal.value.message == message
+
+
 async def later(fw: Any) -> None:
     """A coroutine function, which a worker would not await."""
 

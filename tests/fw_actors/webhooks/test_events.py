@@ -424,6 +424,17 @@ async def test_emit_refuses_invalid_arguments_regardless_of_subscriptions(
     assert await counts(office) == (0, 0)
 
 
+async def test_emit_refusal_states_what_json_lacks(office: Office) -> None:
+    """A time or a document in `data` is a common mistake (B-72)."""
+    for value, cause in (
+        (datetime(2026, 1, 1, tzinfo=UTC), "Object of type datetime is not JSON serializable"),
+        (float("nan"), "Out of range float values are not JSON compliant"),
+        (RING, "Circular reference detected"),
+    ):
+        with pytest.raises(ValidationError, match=f"^data must be JSON: {cause}"):
+            await office.do(lambda fw, v=value: fw.webhooks.emit("note.shared", {"a": v}))  # type: ignore[misc]
+
+
 async def test_emit_refuses_repeated_key(office: Office) -> None:
     """A second emit with the same key is refused (B-78)."""
     await office.subscribe()
