@@ -44,6 +44,9 @@ _COLUMNS: Final = "SELECT name, lower(type) FROM pragma_table_info(?)"
 _INDEXES: Final = "SELECT name FROM pragma_index_list(?)"
 # Makes an app's statement different from fw's own, whose prepared form has passed the guard.
 _RAW_PREFIX: Final = "/* fw.db.sql */ "
+_NOT_IN_SQL: Final = (
+    "fw.db.sql runs no statement for transactions or savepoints, and no ATTACH, DETACH or PRAGMA."
+)
 
 
 class RawGuard:
@@ -186,6 +189,8 @@ class SqliteTx(CursorTx):
             rows = cursor.fetchall()
         except REFUSALS as error:
             refusal = self._refused(error)
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:  # by the guard
+                raise ValidationError(_NOT_IN_SQL) from error
             if isinstance(refusal, StatementError):
                 reason = str(error).rstrip(".")
                 raise ValidationError(f"The database refused the SQL: {reason}.") from error
