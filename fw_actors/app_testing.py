@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -119,6 +120,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "app_site" in getattr(item, "fixturenames", ()):
             run_in_virtual_time(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a plain test function with an `app_site`, before pytest fails in all tests after it."""
+    wanted = "app_site" in getattr(item, "fixturenames", ())
+    if wanted and not iscoroutinefunction(getattr(item, "obj", None)):
+        pytest.fail("a test with app_site must be an async function: async def", pytrace=False)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from fw_actors.documents.registry import (
 )
 from fw_actors.documents.tables import make_tables
 from fw_actors.documents.vault import VaultCipher
-from fw_actors.errors import OverloadedError
+from fw_actors.errors import OverloadedError, refuse_coroutine
 from fw_actors.hashing import Hasher
 from fw_actors.ops import error_log, mail_queue, queued_jobs
 from fw_actors.ops.audit import AuditLog, DeletionAudit, DocumentAudit, VersionRecorder
@@ -73,6 +73,13 @@ class _RolledBack(Exception):
         self.value = value
 
 
+def _call(fn: Callable[[Fw], T], fw: Fw) -> T:
+    """Return the result of a plain function; of another one nothing would run, without an error."""
+    value = fn(fw)
+    refuse_coroutine(getattr(fn, "__name__", "The function"), value)
+    return value
+
+
 @dataclass(frozen=True)
 class Site:
     """The parts that the service shares. `fn` always gets the handle `fw` (D-190)."""
@@ -103,18 +110,21 @@ class Site:
     tracer: Tracer | None = None
 
     async def write(self, user: str, fn: Callable[[Fw], T], request_id: str = "") -> T:
-        """Run `fn` as `user` in a transaction and commit it. Raises what `fn` raises."""
-        return await self.store.write(lambda tx: fn(self.handle(tx, user, request_id)))
+        """Run the plain function `fn` as `user` in a transaction and commit it.
+
+        Raises: what `fn` raises; UnawaitedCoroutineError if it is asynchronous.
+        """
+        return await self.store.write(lambda tx: _call(fn, self.handle(tx, user, request_id)))
 
     async def read(self, user: str, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` as `user` against a snapshot."""
-        return await self.store.read(lambda tx: fn(self.handle(tx, user, request_id)))
+        return await self.store.read(lambda tx: _call(fn, self.handle(tx, user, request_id)))
 
     async def rollback(self, user: str, fn: Callable[[Fw], T]) -> T:
         """Run `fn` as `user` in a transaction that is rolled back; return its result."""
 
         def undone(tx: Tx) -> None:
-            raise _RolledBack(fn(self.handle(tx, user)))
+            raise _RolledBack(_call(fn, self.handle(tx, user)))
 
         try:
             await self.store.write(undone)
