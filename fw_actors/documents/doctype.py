@@ -152,6 +152,7 @@ _METHODS: Final = (
     "insert", "save", "submit", "cancel", "delete", "rename", "db_set", "reload", "as_dict",
     "is_new", "from_row", "meta", "doctype",
 )  # fmt: skip
+_SYSTEM_COLUMNS: Final = ("ctid", "tableoid", "xmin", "xmax", "cmin", "cmax")
 _TITLE_TYPES: Final = ("Data", "Link", "Select")
 _FIELD_NAME: Final = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _DOCTYPE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*( [A-Za-z0-9]+)*\Z")
@@ -383,6 +384,8 @@ def _field_problems(each: Field, child: bool) -> Iterator[str]:
         yield "a field name must be letters, digits and _, begin with a-z, at most 60 characters"
     if each.name.lower() in (*STANDARD, *CHILD_STANDARD, *_METHODS, ROW_ID):
         yield "this name is reserved in every document"
+    if each.name in _SYSTEM_COLUMNS:
+        yield "PostgreSQL reserves this name"
     if child and isinstance(each, Table):
         yield "a child DocType must not have tables"
     if each.unique and (isinstance(each, Table) or each.secret):

@@ -81,6 +81,12 @@ def test_field_name_rejects_standard_attribute_names(name: str) -> None:
     assert any("every document" in problem for problem in declare({name: Data()}).problems)
 
 
+@pytest.mark.parametrize("name", ["xmin", "xmax", "cmin", "cmax", "ctid", "tableoid"])
+def test_field_name_rejects_system_columns_of_postgresql(name: str) -> None:
+    """Its tables have these columns themselves, so that creating one failed there only."""
+    assert declare({name: Data()}).problems == (f"{name}: PostgreSQL reserves this name",)
+
+
 @pytest.mark.parametrize("name", ["Title", "_x", "ümlaut", "x" * 61])
 def test_field_name_rejects_missing_lower_case_start(name: str) -> None:
     assert any("a field name must be" in problem for problem in declare({name: Data()}).problems)
