@@ -443,7 +443,8 @@ class WebhookRules(Observer):
             before = None if doc._before is None else doc._before.__dict__["client_certificate"]
             self._validate_certificate(values["client_certificate"], endpoint, before)
         if values["event_type"] == DOCUMENT:
-            self._validate_document(values)
+            before = None if doc._before is None else doc._before.__dict__["webhook_doctype"]
+            self._validate_document(values, before)
         if values["event_type"] == CUSTOM:
             _validate_custom(values["custom_event"])
         if isinstance(values["secret"], str):
@@ -477,7 +478,7 @@ class WebhookRules(Observer):
         except UnusableCertificateError as error:
             raise ValidationError(str(error), field=field) from None
 
-    def _validate_document(self, values: dict[str, object]) -> None:
+    def _validate_document(self, values: dict[str, object], before: object) -> None:
         doctype = values["webhook_doctype"]
         if not doctype:
             raise ValidationError(
@@ -485,6 +486,8 @@ class WebhookRules(Observer):
             )
         meta = self._registry.metas.get(str(doctype))
         if meta is None:
+            if doctype == before and not values["enabled"]:
+                return  # its app was removed: it can be disabled
             raise ValidationError(f"There is no DocType {doctype}.", field="webhook_doctype")
         if doctype in UNWATCHABLE:
             raise ValidationError(

@@ -177,3 +177,24 @@ async def test_webhooks_are_restricted_to_system_managers(office: Office) -> Non
             await office.do(work, sam)
     boss = await office.hire("boss", "System Manager")
     await office.do(lambda fw: fw.get_doc("Webhook", hook).save(), boss)
+
+
+async def test_webhook_of_missing_doctype_may_be_disabled(tmp_path: Path) -> None:
+    """`fw doctor` advises to disable a Webhook whose app was removed (B-16)."""
+    async with open_office(tmp_path, apps=("boxes",)) as office:
+        name = await office.watch("Box", "on_insert")
+    async with open_office(tmp_path, apps=("examples.notes",), seed=2) as office:
+
+        def change(fw: Any, **values: Any) -> None:
+            doc = fw.get_doc("Webhook", name)
+            for field, value in values.items():
+                setattr(doc, field, value)
+            doc.save()
+
+        for values in ({"title": "t"}, {"enabled": 0, "webhook_doctype": "Bix"}):
+            with pytest.raises(ValidationError, match="There is no DocType B"):
+                await office.do(lambda fw, v=values: change(fw, **v))  # type: ignore[misc]
+        await office.do(lambda fw: change(fw, enabled=0))
+        await office.do(lambda fw: change(fw, title="t"))
+        with pytest.raises(ValidationError, match="There is no DocType Box"):
+            await office.do(lambda fw: change(fw, enabled=1))
