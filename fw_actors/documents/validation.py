@@ -43,6 +43,8 @@ def prepare(documents: Documents, fw: Fw, doc: DocType, stored: DocType | None) 
     normalize(doc)
     if not doc.meta.hooks.isdisjoint(("before_validate", "validate")):
         run_hook(fw, doc, "before_validate")
+        for table in doc.meta.tables:
+            rows_of(doc, table)  # the next hook sees objects
         run_hook(fw, doc, "validate")
         _settle(doc, stored)
     check_values(documents, fw.tx, doc)

@@ -70,6 +70,23 @@ async def test_row_rebuilt_by_hook_keeps_secrets_by_name(
     assert (row.item, row.vault("token")) == ("b", "t-1")
 
 
+async def test_hook_sees_rows_of_earlier_hooks_as_objects(
+    desk: ShopSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are objects that are created from dicts (D-195)."""
+    seen: list[list[Any]] = []
+    hooks = ("before_validate", "validate", "before_save", "on_insert")
+    for hook in hooks:
+
+        def adding(doc: Any, fw: Any, item: str = hook) -> None:
+            seen.append([row.item for row in doc.lines])
+            doc.lines.append({"item": item})
+
+        monkeypatch.setattr(desk.shop.Order, hook, adding)
+    await desk.do(lambda fw: order(fw, lines=[{"item": "first"}]))
+    assert seen == [["first", *hooks[:place]] for place in range(len(hooks))]
+
+
 @pytest.mark.parametrize("hook", ["validate", "before_save", "on_update", "on_trash"])
 async def test_hook_change_of_document_name_is_refused(
     desk: ShopSite, hook: str, monkeypatch: pytest.MonkeyPatch
