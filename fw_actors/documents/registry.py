@@ -321,12 +321,37 @@ def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
     modules, problems = [], []
     for name in names:
         try:
-            modules.append(importlib.import_module(name))
+            module = importlib.import_module(name)
         except (Exception, SystemExit) as error:  # an app's top level may raise anything
             problems.append(f"apps: {name} cannot be imported: {_where(error)}")
+            continue
+        modules.append(module)
+        problems += _mistaken(module, folder)
     if problems:
         raise ConfigurationError(problems)
     return modules
+
+
+def _mistaken(module: ModuleType, folder: Path) -> Iterator[str]:
+    """Yield the problem of a module that is not the one of this name in the site's folder, or that
+    holds nothing."""
+    name = module.__name__
+    top = name.partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None)
+    if hasattr(module, "__path__") and module.__file__ is None:
+        yield (
+            f"apps: {name} is a folder without {folder.joinpath(*name.split('.'), '__init__.py')}; "
+            "add this file, in which the app's modules are imported"
+        )
+        return
+    for own in (folder / f"{top}.py", folder / top / "__init__.py"):
+        if own.is_file() and not (file and Path(file).exists() and own.samefile(file)):
+            where = f" {file}" if file else ""
+            yield (
+                f"apps: {top} is the installed module{where} and not {own}; give the app another "
+                "name"
+            )
+            return
 
 
 def _where(error: BaseException) -> str:

@@ -153,6 +153,27 @@ def test_load_apps_reports_every_failure_with_file_and_line(folder: Path) -> Non
     assert len(reported.splitlines()) == 5
 
 
+@pytest.mark.parametrize("file", ["calendar.py", "calendar/__init__.py"])
+def test_load_apps_reports_app_named_like_an_installed_module(folder: Path, file: str) -> None:
+    """No app hides a module (D-166), so that this one would be left out without a word."""
+    write(folder, file, OTHER)
+    reported = loading(folder, "calendar")
+    assert reported.startswith("apps: calendar is the installed module /")
+    assert reported.endswith(f"and not {folder / file}; give the app another name")
+
+
+def test_load_apps_reports_folder_without_init(folder: Path) -> None:
+    """Python imports it as an empty namespace, of which nothing is declared."""
+    write(folder, "myapp_folder/parts.py", OTHER)
+    reported = loading(folder, "myapp_folder")
+    assert reported == (
+        f"apps: myapp_folder is a folder without {folder / 'myapp_folder' / '__init__.py'}; "
+        "add this file, in which the app's modules are imported"
+    )
+    (module,) = load_apps(["myapp_folder.parts"], folder)
+    assert names(declared_in([module])[0]) == ["Borrowed"]
+
+
 def test_registry_reports_misspelt_field_options() -> None:
     class Typo(DocType):
         first = Data(requird=True)
