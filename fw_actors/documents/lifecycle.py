@@ -376,13 +376,12 @@ class Documents:
         What they write through another object is no part of `doc`, so that the write is refused:
         it replaces `stored` only.
         """
-        if doc.modified == stored.modified:
-            return stored
-        written = self._loaded(fw, doc)
-        if (written.modified, written.docstatus) != (doc.modified, stored.docstatus):
-            return stored
-        doc._before = written
-        return written
+        if doc.modified != stored.modified:
+            written = self._loaded(fw, doc)
+            if (written.modified, written.docstatus) == (doc.modified, stored.docstatus):
+                stored = written
+        doc._before = stored  # a hook may have reloaded the document
+        return stored
 
     def _loaded(self, fw: Fw, doc: DocType) -> DocType:
         if doc.is_new():

@@ -116,6 +116,23 @@ async def test_hook_write_of_its_own_object_is_kept(
     assert stored.modified == times[-1]
 
 
+@pytest.mark.parametrize("verb", ["save", "submit"])
+async def test_hook_reload_keeps_change_in_version(
+    desk: ShopSite, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change of a stored document is a Version (D-223)."""
+
+    def act(doc: Any, fw: Any) -> None:
+        doc.reload()
+        doc.title = "by the hook"
+
+    name = (await desk.do(order)).name
+    monkeypatch.setattr(desk.shop.Order, "validate", acting_once(act))
+    await desk.do(lambda fw: getattr(fw.get_doc(ORDER, name), verb)())
+    (version,) = await desk.do(lambda fw: fw.get_all("Version", fields=["data"]))
+    assert version["data"]["changed"]["title"] == ["t", "by the hook"]
+
+
 async def test_hook_submit_of_its_own_object_refuses_the_save(
     desk: ShopSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
