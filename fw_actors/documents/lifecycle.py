@@ -353,7 +353,7 @@ class Documents:
         """Set `modified`, the version. It always increases, even within a millisecond or after the
         clock was set back.
         """
-        before = (stored._stored or {})["modified"]
+        before = (stored._stored or {})["modified"] or 0  # SQL may have inserted the row
         doc.modified, doc.modified_by = iso(max(fw.tx.now, before + 1)), fw.user
 
     def _stored(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> DocType:

@@ -149,6 +149,8 @@ class DocTable:
         """
         changed = tuple(n for n in self.names if row[n] != before[n])
         values = {f"new_{n}": row[n] for n in changed}
+        if before["modified"] is None:  # by SQL; = does not compare null
+            return tx.run(self._update_of(changed), key=name, **values) == 1
         update = self._update_of(changed, of_version=True)
         return tx.run(update, key=name, version=before["modified"], **values) == 1
 

@@ -310,6 +310,28 @@ async def test_db_set_writes_single_field_without_hooks(desk: ShopSite) -> None:
     assert desk.shop.CALLED == []
 
 
+@pytest.mark.parametrize("change", ["save", "submit", "db_set"])
+async def test_document_inserted_by_sql_can_be_changed(desk: ShopSite, change: str) -> None:
+    """SQL may insert a row without the columns that the service writes (D-197)."""
+    insert = "INSERT INTO doc_sales_order (name, title) VALUES ('by SQL', 't')"
+
+    def work(fw: Any) -> Any:
+        fw.db.sql(insert)
+        doc = fw.get_doc("Sales Order", "by SQL")
+        assert (doc.creation, doc.modified) == (None, None)
+        if change == "db_set":
+            doc.db_set("title", "u")
+        else:
+            doc.title = "u"
+            getattr(doc, change)()
+        return doc
+
+    doc = await desk.do(work)
+    stored = await desk.do(lambda fw: fw.get_doc("Sales Order", "by SQL"))
+    assert (stored.title, stored.modified) == ("u", doc.modified)
+    assert stored.modified is not None
+
+
 async def test_save_is_refused_after_db_set_by_other_object(desk: ShopSite) -> None:
     """A save over a newer version is 409 (D-120, D-122)."""
 
