@@ -102,7 +102,7 @@ def update(documents: Documents, tx: Tx, doc: DocType, stored: DocType) -> None:
 def _written_by_hook(doc: DocType) -> ConflictError:
     """Return the error for a document whose row, which is locked, was written by its own hook."""
     return ConflictError(
-        f"{doc.doctype} {doc.name} cannot be written: a hook has written it meanwhile through "
+        f"{doc.doctype} {doc.name} cannot be written: a hook has already written it through "
         "another object. Until it is written, a hook must change only the object that it gets."
     )
 

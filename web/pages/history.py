@@ -52,6 +52,8 @@ def history(fw: Fw, doctype: str, values: Mapping[str, Any]) -> tuple[HistoryEnt
     versions = _versions(fw, doctype, name)
     entries = [*versions, *_acts(fw, doctype, name)]
     entries.sort(key=lambda entry: entry.at, reverse=True)
+    if values["creation"] is None:  # inserted by SQL
+        return tuple(entries[:MOST])
     made = HistoryEntry(values["creation"], values["owner"], (), "Created")
     return (*entries[:MOST], made)
 

@@ -75,7 +75,7 @@ async def test_hook_write_through_another_object_is_refused(
     def attempt(fw: Any) -> None:
         doc = fw.get_doc(ORDER, name)
         doc.title = "changed"
-        with pytest.raises(ConflictError, match="a hook has written it meanwhile"):
+        with pytest.raises(ConflictError, match="a hook has already written it"):
             getattr(doc, verb)()
 
     await desk.do(attempt)
@@ -166,7 +166,7 @@ async def test_hook_on_trash_cannot_remove_its_document_first(
     """A deletion that deletes nothing is refused: it would be an event a second time."""
     name = (await desk.do(order)).name
     monkeypatch.setattr(desk.shop.Order, "on_trash", acting_once(act))
-    with pytest.raises(ConflictError, match="a hook has written it meanwhile"):
+    with pytest.raises(ConflictError, match="a hook has already written it"):
         await desk.do(lambda fw: fw.get_doc(ORDER, name).delete())
     assert await desk.do(lambda fw: fw.exists(ORDER, name)) == name
 

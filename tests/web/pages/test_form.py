@@ -41,6 +41,19 @@ def app(tmp_path: Path) -> Iterator[str]:
     sys.modules.pop("defaulted_app", None)
 
 
+async def test_form_of_document_inserted_by_sql_is_shown(
+    tmp_path: Path, app: str, autojump_clock: MockClock
+) -> None:
+    """SQL may insert a row without owner and times (D-197)."""
+    async with http_site(tmp_path, apps=(app,)) as site:
+        sid = await site.sid(await site.hire("boss", "System Manager"))
+        await site.do(lambda fw: fw.db.sql("INSERT INTO doc_defaulted (name) VALUES ('by SQL')"))
+        reply = await site.ask("GET", "/app/Defaulted/by%20SQL", sid=sid)
+        page = reply.body.decode()
+        assert (reply.status, "by SQL" in page, "None" in page) == (200, True, False)
+        assert 'data-modified=""' in page
+
+
 async def test_form_and_description_show_defaults_as_documents_do(
     tmp_path: Path, app: str, autojump_clock: MockClock
 ) -> None:

@@ -6,7 +6,8 @@ import { blame, busy, enable, isChanged, onShownVersion, onSubmit, revealable, s
 
 const form = document.getElementById("document");
 const { doctype, name, list } = form.dataset;
-const shown = () => ({ modified: form.dataset.modified }); // the version
+// The version; a document that SQL has inserted may have none.
+const shown = () => (form.dataset.modified ? { modified: form.dataset.modified } : {});
 const pad = (number) => String(number).padStart(2, "0");
 
 // Conversion of values between inputs and JSON.
