@@ -48,8 +48,9 @@ _SHOWN_BYTES: Final = 16_384
 
 # The signals of a stop and the wait after each: a graceful stop, with a wait slightly longer than
 # its limit, then the second signal, which stops at once, then SIGKILL.
+GRACEFUL_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS  # then a service ends itself at once
 STOP_STEPS: Final = (
-    (signal.SIGTERM, DRAIN_SECONDS + SETTLE_SECONDS + 5.0),
+    (signal.SIGTERM, GRACEFUL_SECONDS + 5.0),
     (signal.SIGTERM, SETTLE_SECONDS),
     (signal.SIGKILL, 5.0),
 )
@@ -243,14 +244,17 @@ def _report_start_failure(paths: SitePaths, code: int, begin: int) -> NoReturn:
 
 def _stop(process: Process, paths: SitePaths) -> Stopped:
     outcomes = (Stopped.GRACEFULLY, Stopped.AT_ONCE, Stopped.KILLED)
+    began = time.monotonic()
     for (number, seconds), outcome in zip(STOP_STEPS, outcomes, strict=True):
         try:
             process.signal(number)
         except PermissionError as error:
             raise NotStoppable(f"process {process.pid} belongs to another user") from error
         if process.wait(seconds):
+            took = time.monotonic() - began
             _until_free(paths, 1.0)
-            return outcome
+            late = outcome is Stopped.GRACEFULLY and took > GRACEFUL_SECONDS
+            return Stopped.AT_ONCE if late else outcome
     raise NotStoppable(f"process {process.pid} does not end, even after SIGKILL")
 
 

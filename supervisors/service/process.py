@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import resource
 import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _START_TIME = 22 - 3  # proc(5): field 22 of stat; the fields after the name start at number 3
 _POLL_SECONDS = 0.05
+_log: Final = logging.getLogger(__name__)
 
 
 def birth(pid: int) -> int | None:
@@ -134,6 +137,11 @@ DRAIN_SECONDS: Final = 10.0
 SETTLE_SECONDS: Final = 5.0
 """The time for cancelling, releasing and closing after that."""
 
+END_SECONDS: Final = 3.5
+"""The time for which a process may live after it was told to end at once, even if a thread does not
+return, such as one that waits for a server that has frozen. A supervisor of several processes kills
+those first."""
+
 
 class End(Enum):
     """The reason why a run ended."""
@@ -159,6 +167,7 @@ class Stop:
         self.at_once = trio.CancelScope()
         self._accepting = False
         self._signals = 0
+        self._last: threading.Timer | None = None
 
     def accepting(self) -> None:
         """Note that the service accepts requests: from now on the first signal drains."""
@@ -169,11 +178,12 @@ class Stop:
         self._signals += 1
         self.requested.set()
         if self._signals > 1 or not self._accepting:
-            self.at_once.cancel()
+            self._cancel()
         else:
             import trio
 
             self.at_once.deadline = trio.current_time() + DRAIN_SECONDS + SETTLE_SECONDS
+            self._end_within(DRAIN_SECONDS + SETTLE_SECONDS + END_SECONDS)
 
     def request(self) -> None:
         """Request the stop like a first signal; does nothing if it is requested already."""
@@ -185,7 +195,22 @@ class Stop:
         """Stop without draining, like a second signal."""
         self._signals = max(self._signals, 2)
         self.requested.set()
+        self._cancel()
+
+    def over(self) -> None:
+        """Note that the block has ended by itself."""
+        if self._last is not None:
+            self._last.cancel()
+
+    def _cancel(self) -> None:
         self.at_once.cancel()
+        self._end_within(END_SECONDS)
+
+    def _end_within(self, seconds: float) -> None:
+        self.over()
+        self._last = threading.Timer(seconds, _end_process)
+        self._last.daemon = True
+        self._last.start()
 
     @property
     def end(self) -> End:
@@ -195,6 +220,11 @@ class Stop:
         if not self._accepting:
             return End.UNSTARTED
         return End.SECOND_SIGNAL if self._signals > 1 else End.TOO_SLOW
+
+
+def _end_process() -> None:
+    _log.error("the process ends without waiting for its threads, which do not return")
+    os._exit(1)
 
 
 @asynccontextmanager
@@ -208,8 +238,11 @@ async def stop_on_signals() -> AsyncIterator[Stop]:
     stop = Stop()
     async with trio.open_nursery() as nursery:
         await nursery.start(_listen, stop)
-        with stop.at_once:
-            yield stop
+        try:
+            with stop.at_once:
+                yield stop
+        finally:
+            stop.over()
         nursery.cancel_scope.cancel()
 
 

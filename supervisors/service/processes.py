@@ -300,8 +300,8 @@ class ServingProcess:
             self._start_limit = inf
             self._hangs, self._silent = trio.Event(), False
             await _kill(process)
+            self.ended_badly = self._stopping and process.returncode != 0
             self._service.record()
-        self.ended_badly = self._stopping and code != 0
         if code:
             raise ProcessEnded(self.number, process.pid, code)
 

@@ -151,3 +151,12 @@ def test_stop_signals_again_and_then_kills(
     fakes.ready("drains for ever")
     monkeypatch.setattr(background, "STOP_STEPS", (quick[0], (signal.SIGTERM, 10.0), quick[1]))
     assert background.stop(paths) is Stopped.AT_ONCE
+
+
+def test_stop_that_took_too_long_is_not_called_graceful(
+    fakes: Fakes, paths: SitePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O-32: the service has ended itself at once."""
+    fakes.ready()
+    monkeypatch.setattr(background, "GRACEFUL_SECONDS", 0.0)
+    assert background.stop(paths) is Stopped.AT_ONCE

@@ -93,6 +93,19 @@ def test_third_signal_kills_a_hanging_service(fakes: Fakes) -> None:
     assert process.returncode == -signal.SIGTERM
 
 
+def test_second_signal_ends_a_service_that_hangs(fakes: Fakes) -> None:
+    """O-32: a thread of the store waits for ever for a server that has frozen."""
+    process = fakes.ready("ignores the end")
+    process.terminate()
+    assert process.stderr is not None
+    while "service.stopping" not in process.stderr.readline():
+        pass
+    process.terminate()
+    code, said = ended(process)
+    assert code == 1
+    assert "the process ends without waiting for its threads" in said
+
+
 def test_permanently_failed_service_ends_the_process(fakes: Fakes, paths: SitePaths) -> None:
     code, said = ended(fakes.ready("fails"))
     assert code == 1

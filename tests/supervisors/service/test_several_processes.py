@@ -426,6 +426,18 @@ def test_stop_drains_requests_and_attempts_of_all_processes(other_site: LiveSite
     assert [row["status"] for row in shown] == ["Sent", "Sent"]
 
 
+def test_stop_that_kills_a_process_is_not_called_graceful(tmp_path: Path) -> None:
+    """O-45, O-32: what the process had leased is not given back."""
+    with LiveSite(tmp_path, ops={"processes": 2}) as site:
+        site.start()
+        os.kill(pids(site)[2], signal.SIGSTOP)
+        assert site.process is not None
+        site.process.terminate()
+        assert site.process.wait(60) == 1
+        site.process = None
+        assert "process 2 did not end in order" in log_of(site)
+
+
 def test_unusable_site_is_reported_once(tmp_path: Path) -> None:
     site = LiveSite(tmp_path, ops={"processes": 2})
     (tmp_path / "data").write_text("not a folder")
