@@ -34,9 +34,8 @@ from fw_actors.rules.receivers import NOT_PAUSED, pause_end
 from fw_actors.rules.signing import SignedHeaders
 from fw_actors.runtime import ActorError
 from fw_actors.runtime.testing import task_order
-from fw_actors.store import Tx, jobs
+from fw_actors.store import Tx
 from fw_actors.webhooks.claims import ClaimedBatch, DeliveryClaims, new_receiver
-from fw_actors.webhooks.events import QUEUE
 from tests.fw_actors.actors.delivery_kit import (
     SECRET,
     DeliverySite,
@@ -51,6 +50,12 @@ ACTS = 40
 EXPLAINED_SECONDS = 2 * REST_SECONDS + 0.1
 """A notice after others, its poll, and the time between two samples; further four writes."""
 SAMPLE_SECONDS = 0.04
+DUE = (
+    "SELECT DISTINCT partition FROM fw_job j WHERE queue = 'webhook' AND next_at <= :now"
+    " AND NOT EXISTS (SELECT 1 FROM fw_job o WHERE o.partition = j.partition"
+    " AND o.ordering_key = j.ordering_key AND o.lease IS NOT NULL AND o.next_at > :now)"
+)
+"""Without deliveries behind one in flight about the same document (B-320)."""
 LOCK_DUE = (
     "SELECT id FROM fw_job WHERE queue = 'webhook' AND next_at <= %s AND lease IS NULL"
     " FOR UPDATE SKIP LOCKED"
@@ -191,8 +196,7 @@ def _due(tx: Tx) -> dict[str, Any]:
         for name, row in stored.items()
         if pause_end(row["paused_since"], row["paused_until"], tx.now) != NOT_PAUSED
     }
-    heads = jobs.heads(tx, QUEUE)
-    due = {head.partition for head in heads if head.next_at <= tx.now}
+    due = {row["partition"] for row in tx.raw(DUE, {"now": tx.now})}
     return {name: stored.get(name) for name in due - paused}
 
 
