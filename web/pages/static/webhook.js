@@ -81,7 +81,7 @@ document.getElementById("rotate-secret")?.addEventListener("click", async () => 
     ok: "Rotate",
     danger: hours === 0,
     work: async () => {
-      const wanted = { webhook: rotation.dataset.webhook, overlap: hours, modified: form.dataset.modified };
+      const wanted = { webhook: rotation.dataset.webhook, overlap: hours, modified: form.dataset.modified || undefined };
       made = await onShownVersion(() => operation("webhooks.rotate", wanted));
       form.dataset.modified = made.modified; // the form can still be saved
     },
