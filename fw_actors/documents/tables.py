@@ -99,10 +99,9 @@ class DocTable:
         columns = [c for c in self.table.columns if c.name not in meta.internal]
         self.names = tuple(column.name for column in columns)
         self.creation = Statement(CreateTable(self.table))
-        self.indexes = {
-            str(index.name): Statement(CreateIndex(index))
-            for index in sorted(self.table.indexes, key=lambda i: str(i.name))
-        }
+        indexes = sorted(self.table.indexes, key=lambda i: str(i.name))
+        self.indexes = {str(index.name): Statement(CreateIndex(index)) for index in indexes}
+        self.unique_indexes = tuple(str(index.name) for index in indexes if index.unique)
         c = self.table.c
         self.emptying = [
             Statement(sa.update(self.table).where(c[f.name] == "").values({f.name: None}))
@@ -307,12 +306,12 @@ def _empty_unique(tx: Tx, table: DocTable) -> None:
 
 
 def _make_indexes(tx: Tx, table: DocTable, there: Container[str]) -> Iterable[str]:
-    for name, creation in table.indexes.items():
+    for name in _in_order_of_creation(tx, table):
         if name in there:
             continue
         try:
             with tx.savepoint():
-                tx.run(creation)
+                tx.run(table.indexes[name])
         except UniqueViolation:
             (index,) = (index for index in table.table.indexes if index.name == name)
             columns = ", ".join(column.name for column in index.columns)
@@ -335,6 +334,17 @@ def _sharing(tx: Tx, table: DocTable, index: sa.Index) -> str:
         .limit(1)
     )
     return "" if found is None else f", such as {found[0]} and {found[1]}"
+
+
+def _in_order_of_creation(tx: Tx, table: DocTable) -> Iterator[str]:
+    """Yield the names of a table's indexes in the order in which they are created.
+
+    A refused row names the unique index that was checked first. Both databases check those that
+    are created here in the same order.
+    """
+    unique = iter(table.unique_indexes if tx.oldest_index_first else table.unique_indexes[::-1])
+    for name in table.indexes:
+        yield next(unique) if name in table.unique_indexes else name
 
 
 _CREATION: Final = "creation"

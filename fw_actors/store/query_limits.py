@@ -11,7 +11,8 @@ characters takes three seconds on a text of one megabyte. Therefore texts of mor
 are matched in a time that is not proportional to text times pattern: on SQLite by `like_long`,
 which searches the pattern's parts one after the other, and on PostgreSQL by a regular expression,
 which its engine runs as an automaton and can interrupt. The rules are those of LIKE: `%` stands for
-any text, `_` for one character, and a backslash makes the next character literal.
+any text, `_` for one character, and a backslash makes the next character literal. SQLite's LIKE
+reads U+FFFE and U+FFFF as U+FFFD, so `like_long` also matches patterns with one of these.
 """
 
 from __future__ import annotations
@@ -190,6 +191,7 @@ SHORT: Final = 1000
 LIKE_LONG: Final = "fw_like_long"
 """The name of `like_long` on an SQLite connection."""
 
+_ALIKE_ON_SQLITE: Final = frozenset("\ufffd\ufffe\uffff")
 _PARTS_KEPT: Final = 128
 _ASCII: Final = 127
 _CHARACTERS_AT_ONCE: Final = 20_000  # between two checks of the time limit; a few milliseconds
@@ -202,10 +204,11 @@ class Like(FunctionElement[bool]):
     """Whether a column's text, with ASCII in lower case, matches a pattern in lower case."""
 
     name = "like_pattern"
-    inherit_cache = True
+    inherit_cache = False  # the SQL depends on the pattern
     type = Boolean()
 
     def __init__(self, column: ColumnElement[Any], pattern: str) -> None:
+        self.is_misread_by_sqlite = not _ALIKE_ON_SQLITE.isdisjoint(pattern)
         super().__init__(
             column,
             bindparam(None, pattern, type_=Text(), unique=True),
@@ -331,6 +334,8 @@ def _literal(character: str) -> str:
 @compiles(Like, "sqlite")
 def _like_on_sqlite(like: Like, compiler: SQLCompiler, **kw: Any) -> str:
     column, pattern = (compiler.process(each, **kw) for each in list(like.clauses)[:2])
+    if like.is_misread_by_sqlite:
+        return f"{LIKE_LONG}({pattern}, lower({column}))"
     return (
         f"CASE WHEN length(CAST({column} AS BLOB)) > {SHORT}"
         f" THEN {LIKE_LONG}({pattern}, lower({column}))"

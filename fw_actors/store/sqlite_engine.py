@@ -85,6 +85,7 @@ class SqliteTx(CursorTx):
     dialect = SQLITE
     inserts_in_queries = False
     locks_rows = False
+    oldest_index_first = False
     refusals = REFUSALS
 
     def __init__(

@@ -53,6 +53,9 @@ class Tx(ABC):
     locks_rows: bool = True
     """False if only one transaction writes at a time, so that no row needs a lock."""
 
+    oldest_index_first: bool = True
+    """False if a row is checked against the newest unique index of its table first."""
+
     @abstractmethod
     def rows(self, statement: Statement | ClauseElement, /, **params: Any) -> list[Row]:
         """Run a statement and return all its rows (SELECT, or RETURNING)."""

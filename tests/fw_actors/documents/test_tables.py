@@ -232,6 +232,37 @@ async def test_make_tables_accepts_type_of_equal_storage(store: Store) -> None:
     assert await store.write(lambda tx: make_tables(tx, [table_of(Akin)])) == []
 
 
+class Coded(DocType, name="Thing"):
+    zone = Data(unique=True)
+    code = Data(unique=True)
+    number = Int(unique=True)
+    year = Int()
+
+    unique_together = (("year", "zone"),)
+
+
+TAKEN: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({"zone": "z", "code": "c", "number": 1, "year": 5}, ("code",)),
+    ({"zone": "z", "number": 1, "year": 5}, ("number",)),
+    ({"zone": "z", "year": 5}, ("zone",)),
+]
+
+
+async def test_unique_fields_are_checked_in_one_order_by_both_stores(store: Store) -> None:
+    """Of several taken values, both stores name the same one (D-63)."""
+    coded = table_of(Coded)
+
+    def insert(tx: Tx, name: str, values: Mapping[str, Any]) -> None:
+        coded.insert(tx, row(coded, name, **values))
+
+    await store.write(lambda tx: make_tables(tx, [coded]))
+    await store.write(partial(insert, name="a", values=TAKEN[0][0]))
+    for values, columns in TAKEN:
+        with pytest.raises(UniqueViolation) as refused:
+            await store.write(partial(insert, name="b", values=values))
+        assert refused.value.columns == columns
+
+
 async def test_unique_field_accepts_repeated_null(store: Store) -> None:
     wide = table_of(Wide)
 

@@ -73,6 +73,25 @@ async def ask(store: Store, pattern: str, text: str) -> bool:
     return bool(await store.read(lambda tx: tx.scalar(statement)))
 
 
+NONCHARACTERS = [  # pattern, text, whether it matches
+    ("%\uffff%", "a\ufffd", False),
+    ("%\ufffe", "a\uffff", False),
+    ("\ufffd", "\ufffe", False),
+    ("%\uffff_", "A\uffffb", True),
+    ("a\\\ufffd", "A\ufffd", True),
+    ("_%", "\uffff", True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text", "matches"), NONCHARACTERS)
+async def test_like_distinguishes_noncharacters_in_both_stores(
+    open_store: OpenStore, pattern: str, text: str, matches: bool
+) -> None:
+    """`like` ignores the case of ASCII letters, and nothing else (D-35)."""
+    for padding in ("", "x" * SHORT):
+        assert await matching(open_store, padding + pattern, padding + text) is matches
+
+
 def test_like_long_is_interruptible_within_single_text() -> None:
     """A pattern with `_` in the middle costs the most: it examines every character."""
     checks = iter(range(3))
