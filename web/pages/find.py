@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from fw_actors.documents.doctype import Meta
+from fw_actors.documents.naming import NAME_CHARACTERS
 from fw_actors.documents.query import LONGEST_PATTERN
 from web.pages.listing import SEARCH, containing, searchable, visible_fields
 from web.pages.rendering import document_path, list_path
@@ -21,6 +22,7 @@ MOST: Final = 5
 _MOST_OF_A_REQUEST: Final = 20
 _TITLES: Final = ("url", "event", "action", "method", "docname")
 """Fields shown as the title of documents of built-in DocTypes without one."""
+_LONGEST: Final = LONGEST_PATTERN // 2 - 1  # each character may be escaped, between two `%`
 _OF_REQUESTS: Final = ("Error Log", "Audit Event", "Version")
 
 
@@ -58,12 +60,12 @@ class SearchHits:
 
 def find(fw: Fw, text: str) -> SearchHits:
     """Return the matches for this id, or else for this text, that the user may see (H-201)."""
-    text = text.strip()[:LONGEST_PATTERN]
+    text = text.strip()[:_LONGEST]
     if not text:
         return SearchHits((), ())
     metas = [meta for meta in fw.documents.registry.metas.values() if _is_listed(fw, meta)]
     metas.sort(key=lambda meta: meta.name)
-    exact = tuple(_exact(fw, metas, text))
+    exact = tuple(_exact(fw, metas, text)) if len(text) <= NAME_CHARACTERS else ()
     if len(exact) == 1:
         return SearchHits(exact, ())
     # Read-only records may be millions and are found only by id; their lists search the newest

@@ -69,6 +69,16 @@ async def test_find_shows_the_first_and_leads_to_all(office: Office) -> None:
     assert group.all_path == "/app/User?_q=twin"
 
 
+@pytest.mark.parametrize("text", ["x" * 141, "_" * 499, "_" * 2000])
+async def test_find_takes_texts_longer_than_any_id(office: Office, text: str) -> None:
+    """A text leads to the documents with a short text field that contains it (H-201)."""
+    url = f"https://x.test/{text[:1000]}"
+    hook = await office.subscribe(title="Long", url=url)
+    [group] = (await found(office, text)).groups
+    assert [hit.name for hit in group.hits] == [hook]
+    assert (await found(office, text[:498] + "-")).groups == ()
+
+
 async def test_find_calls_documents_by_the_title_that_their_class_names(office: Office) -> None:
     """H-208."""
     await office.do(lambda fw: fw.new_doc("Minutes", meeting="Board of May").insert())
