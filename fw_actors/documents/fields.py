@@ -184,8 +184,10 @@ class _Textual(Field):
     controls: ClassVar[re.Pattern[str]] = CONTROLS_AND_BREAKS
 
     def _accept(self, value: Any) -> str:
-        if not isinstance(value, str):
-            raise self.shape()
+        if type(value) is not str:
+            if not isinstance(value, str):
+                raise self.shape()
+            value = str.__str__(value)  # of a subclass, which JSON's encoder refuses
         plain = value.isascii() and value.isprintable()  # the fast path for most texts
         if not plain and self.controls.search(value):
             raise ShapeError(f"{self.name} must not contain a control character.")
@@ -259,8 +261,10 @@ class Int(Field):
             yield from super().problems()
 
     def _accept(self, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self.shape()
+        if type(value) is not int:
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise self.shape()
+            value = int(value)
         if abs(value) > LARGEST_INTEGER:
             raise ShapeError(f"{self.name} must be within 2^53.")
         low, high = self.minimum, self.maximum

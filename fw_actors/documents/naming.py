@@ -115,7 +115,7 @@ def validate_name(name: object, meta: Meta) -> str:
         raise ValidationError(
             f"{name[:60]!r} cannot be a document's name: {NAME_RULE}.", field=field
         )
-    return name
+    return str.__str__(name)
 
 
 def _next_in_series(tx: Tx, prefix: str, digits: int) -> str:

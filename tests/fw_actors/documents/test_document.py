@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from markupsafe import Markup
 
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import BadRequestError, ValidationError
@@ -93,6 +94,25 @@ async def test_stored_document_reads_back_equal_values(desk: ShopSite) -> None:
     await desk.do(lambda fw: fw.new_doc("Sample", name="s", **values).insert())
     read = await desk.do(lambda fw: fw.get_doc("Sample", "s").as_dict())
     assert {key: read[key] for key in values} == values
+
+
+async def test_document_takes_texts_of_subclasses(desk: ShopSite) -> None:
+    """Values in Python are those of JSON, so that Versions and events can hold them (D-195)."""
+
+    def change(fw: Any) -> Any:
+        doc = fw.new_doc("Customer File", title=Markup("a<b"), rows=[{}]).insert()
+        doc.title = Markup("c")
+        doc.save()
+        doc.rename(Markup("d"))
+        return doc.as_dict()
+
+    shown = await desk.do(change)
+    assert {type(shown[name]) for name in ("name", "title")} == {str}
+    assert type(shown["rows"][0]["parent"]) is str
+    versions = await desk.do(lambda fw: fw.get_all("Version", {"docname": "d"}, ["data"]))
+    changed = [version["data"]["changed"] for version in versions]
+    assert {"title": ["a<b", "c"]} in changed
+    assert {"name": ["a<b", "d"]} in changed
 
 
 async def test_document_as_dict_hides_password_and_vault_values(desk: ShopSite) -> None:

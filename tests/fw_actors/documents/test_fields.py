@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta, timezone
+from enum import Enum, IntEnum
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.documents.fields import (
+    JSON,
     Check,
     Data,
     Date,
@@ -109,6 +111,45 @@ def ids(rows: list[tuple[Any, ...]]) -> list[str]:
 def test_field_accepts_and_normalises_values_of_type(field: Field, given: Any, held: Any) -> None:
     found = field.accept(given)
     assert (found, type(found)) == (held, type(held))
+
+
+class Colour(str, Enum):
+    RED = "red"
+
+
+class Text140(str):
+    """As a library's class for texts that are HTML."""
+
+
+class Level(IntEnum):
+    ONE = 1
+
+
+class Amount(int):
+    pass
+
+
+SUBCLASSED: list[tuple[Field, Any, Any]] = [  # field, given, held
+    (Data(), Text140("red"), "red"),
+    (Text(), Colour.RED, "red"),
+    (Select(options=["red"]), Colour.RED, "red"),
+    (Link(options="Customer"), Text140("é"), "é"),
+    (Password(), Text140("red"), "red"),
+    (Int(), Level.ONE, 1),
+    (Int(), Amount(5), 5),
+    (Float(), Level.ONE, 1.0),
+    (Check(), Level.ONE, 1),
+    (JSON(), {Text140("a"): [Colour.RED, Amount(5)]}, {"a": ["red", 5]}),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "held"), SUBCLASSED)
+def test_field_holds_values_of_subclasses_as_plain_ones(
+    field: Field, value: Any, held: Any
+) -> None:
+    """Values in Python are those of JSON (D-195)."""
+    taken = field.accept(value)
+    assert (type(taken), taken) == (type(held), held)
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG_SHAPE, ids=ids(WRONG_SHAPE))
