@@ -184,18 +184,18 @@ class _Textual(Field):
     controls: ClassVar[re.Pattern[str]] = CONTROLS_AND_BREAKS
 
     def _accept(self, value: Any) -> str:
-        if type(value) is not str:
-            if not isinstance(value, str):
-                raise self.shape()
-            value = str.__str__(value)  # of a subclass, which JSON's encoder refuses
-        plain = value.isascii() and value.isprintable()  # the fast path for most texts
-        if not plain and self.controls.search(value):
+        if not isinstance(value, str):
+            raise self.shape()
+        # JSON's encoder refuses a text of a subclass.
+        text = value if type(value) is str else str.__str__(value)
+        plain = text.isascii() and text.isprintable()  # the fast path for most texts
+        if not plain and self.controls.search(text):
             raise ShapeError(f"{self.name} must not contain a control character.")
-        if self.length is not None and len(value) > self.length:
+        if self.length is not None and len(text) > self.length:
             raise ValidationError(
                 f"{self.name} must have at most {self.length} characters.", field=self.name
             )
-        return value
+        return text
 
 
 class Data(_Textual):
@@ -261,16 +261,15 @@ class Int(Field):
             yield from super().problems()
 
     def _accept(self, value: Any) -> int:
-        if type(value) is not int:
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise self.shape()
-            value = int(value)
-        if abs(value) > LARGEST_INTEGER:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.shape()
+        number = value if type(value) is int else int(value)  # as in `_Textual`
+        if abs(number) > LARGEST_INTEGER:
             raise ShapeError(f"{self.name} must be within 2^53.")
         low, high = self.minimum, self.maximum
-        if (low is not None and value < low) or (high is not None and value > high):
+        if (low is not None and number < low) or (high is not None and number > high):
             raise ValidationError(f"{self.name} must be {self._range()}.", field=self.name)
-        return value
+        return number
 
     def _range(self) -> str:
         if self.minimum is None or self.maximum is None:

@@ -113,15 +113,15 @@ def test_field_accepts_and_normalises_values_of_type(field: Field, given: Any, h
     assert (found, type(found)) == (held, type(held))
 
 
-class Colour(str, Enum):
+class Colour(str, Enum):  # noqa: UP042  # the str() of a member is not its value
     RED = "red"
 
 
-class Text140(str):
+class HtmlText(str):
     """As a library's class for texts that are HTML."""
 
 
-class Level(IntEnum):
+class Rank(IntEnum):
     ONE = 1
 
 
@@ -130,16 +130,16 @@ class Amount(int):
 
 
 SUBCLASSED: list[tuple[Field, Any, Any]] = [  # field, given, held
-    (Data(), Text140("red"), "red"),
+    (Data(), HtmlText("red"), "red"),
     (Text(), Colour.RED, "red"),
     (Select(options=["red"]), Colour.RED, "red"),
-    (Link(options="Customer"), Text140("é"), "é"),
-    (Password(), Text140("red"), "red"),
-    (Int(), Level.ONE, 1),
+    (Link(options="Customer"), HtmlText("é"), "é"),
+    (Password(), HtmlText("red"), "red"),
+    (Int(), Rank.ONE, 1),
     (Int(), Amount(5), 5),
-    (Float(), Level.ONE, 1.0),
-    (Check(), Level.ONE, 1),
-    (JSON(), {Text140("a"): [Colour.RED, Amount(5)]}, {"a": ["red", 5]}),
+    (Float(), Rank.ONE, 1.0),
+    (Check(), Rank.ONE, 1),
+    (JSON(), {HtmlText("a"): [Colour.RED, Amount(5)]}, {"a": ["red", 5]}),
 ]
 
 
