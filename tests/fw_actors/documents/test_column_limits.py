@@ -45,6 +45,10 @@ REFUSED: list[tuple[Body, str]] = [
         "a: a field without a length cannot be in an index",
     ),
     ({f"f{n}": Int() for n in range(401)}, "there must be at most 400 fields, not 401"),
+    *(
+        ({name: Int()}, f"{name}: PostgreSQL reserves this name")
+        for name in ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
+    ),
 ]
 
 
