@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,7 @@ from urllib.parse import quote, urlencode
 import sqlalchemy as sa
 
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.fields import Check, Field, Link, Select, iso, to_ms
+from fw_actors.documents.fields import Check, Field, Float, Link, Select, iso, to_ms
 from fw_actors.documents.query import MAX_FIELDS, ListPage, list_page
 from fw_actors.errors import BadRequestError
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
@@ -386,6 +387,9 @@ def _typed(meta: Meta, name: str, text: str) -> Any:
     whole = name in ("docstatus", "idx") or (field is not None and field.type in ("Check", "Int"))
     if whole and text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 16:
         return int(text)
+    if isinstance(field, Float):
+        with suppress(ValueError):
+            return float(text)
     return text
 
 

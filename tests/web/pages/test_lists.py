@@ -104,6 +104,22 @@ async def test_export_follows_filters_of_address(site: HttpSite) -> None:
     assert len(await table(site, "/export/User?_state=active")) == 2
 
 
+async def test_list_filters_numbers_of_address(tmp_path: Path, autojump_clock: Any) -> None:
+    """Filters of a page are those of the JSON API (D-30), each with its field's type."""
+    async with http_site(tmp_path, apps=("examples.notes",)) as site:
+        await site.hire("boss", "System Manager")
+        for budget in (2.5, 1e22, None):
+            minutes = {"meeting": f"of {budget}", "budget": budget}
+            await site.do(lambda fw, minutes=minutes: fw.new_doc("Minutes", **minutes).insert())
+        sid = await site.sid("boss")
+        for text, found in (("2.5", 1), ("1e22", 1), ("3", 0)):
+            reply = await site.ask("GET", f"/export/Minutes?budget={text}", sid=sid)
+            assert (reply.status, len(reply.body.splitlines())) == (200, 1 + found)
+        for text in ("x", "nan", "1e400"):
+            reply = await site.ask("GET", f"/app/Minutes?budget={text}", sid=sid)
+            assert reply.status == 400
+
+
 async def test_truncated_export_is_named_in_file_name(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
