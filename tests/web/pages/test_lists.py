@@ -6,12 +6,14 @@ import csv
 import io
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
+from fw_actors.documents.handle import Fw
 from tests.http_site import HttpSite, http_site
 from tests.web.client import connected
 from web.pages import exporting
@@ -104,13 +106,17 @@ async def test_export_follows_filters_of_address(site: HttpSite) -> None:
     assert len(await table(site, "/export/User?_state=active")) == 2
 
 
+def _insert_minutes(minutes: dict[str, Any], fw: Fw) -> None:
+    fw.new_doc("Minutes", **minutes).insert()
+
+
 async def test_list_filters_numbers_of_address(tmp_path: Path, autojump_clock: Any) -> None:
     """Filters of a page are those of the JSON API (D-30), each with its field's type."""
     async with http_site(tmp_path, apps=("examples.notes",)) as site:
         await site.hire("boss", "System Manager")
         for budget in (2.5, 1e22, None):
             minutes = {"meeting": f"of {budget}", "budget": budget}
-            await site.do(lambda fw, minutes=minutes: fw.new_doc("Minutes", **minutes).insert())
+            await site.do(partial(_insert_minutes, minutes))
         sid = await site.sid("boss")
         for text, found in (("2.5", 1), ("1e22", 1), ("3", 0)):
             reply = await site.ask("GET", f"/export/Minutes?budget={text}", sid=sid)
