@@ -162,7 +162,7 @@ class PayloadTooLargeError(FwError):
 
 
 class UnsupportedMediaTypeError(FwError):
-    """Raised when a body is not declared as JSON, or as encoded."""
+    """Raised when a body is not declared as JSON, or has a content coding."""
 
     status = 415
 

@@ -182,7 +182,7 @@ ASVS_FRONT: Final = (
     Mutation(
         "a body of any content type is read",
         _GUARD,
-        'if kind.strip().lower() != "application/json":',
+        'if kind.strip(" \\t").lower() != "application/json":',
         "if not kind:",
         _IN_GUARD + "guard_answers_415_for_other_content_types",
     ),

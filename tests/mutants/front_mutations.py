@@ -15,6 +15,27 @@ FRONT: Final = (
         "tests/web/test_framing.py",
     ),
     Mutation(
+        "a trailer section may have folded lines",
+        "web/request.py",
+        "if self._in_trailers and self._line[:1] in FOLDS:",
+        "if not self._line:",
+        "tests/web/test_framing.py",
+    ),
+    Mutation(
+        "a refusal confirms a guess of a secret in the path",
+        "web/request.py",
+        '"client": client, "raw_path": raw_path}',
+        '"client": client}',
+        "tests/web/test_scrubbed_errors.py",
+    ),
+    Mutation(
+        "idle connections are closed before what has arrived is read",
+        "web/connections.py",
+        "            await _read_what_has_arrived()\n            now",
+        "            now",
+        "tests/web/test_server.py",
+    ),
+    Mutation(
         "waiting connections are not closed for new ones",
         "web/connections.py",
         "limits.connections and not self.close_longest_waiting():",
