@@ -361,9 +361,11 @@ class OpenConnections:
         served, but this call does not wait for them.
         """
         self.ending = True
+        idle = list(self._waiting[WaitState.REQUEST])
         await _read_what_has_arrived()
-        for connection in list(self._waiting[WaitState.REQUEST]):
-            self.close(connection)
+        for connection in idle:
+            if connection.awaited is WaitState.REQUEST:
+                self.close(connection)
         for connection in list(self._open):
             while connection in self._open:
                 await self._change()

@@ -92,8 +92,9 @@ class StartingFrontEnd(FrontEnd):
     def __init__(self, config: Config, url: str, entropy: Entropy) -> None:
         settings = Settings(
             name=config.site.name,
-            url=url,
+            url=config.deployment.public_url or url,
             max_requests=min(STARTING_REQUESTS, config.web.max_requests),
+            hsts_include_sub_domains=config.web.hsts_include_sub_domains,
             trust=config.deployment.trust_proxy,
         )
         gateway, traffic = cast("Any", _StartingGateway()), Traffic()

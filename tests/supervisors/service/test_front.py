@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from fw_actors.config import WebPolicy
 from fw_actors.runtime import SeededEntropy
 from supervisors.service.front import (
     STARTING_REQUESTS,
@@ -22,6 +24,7 @@ from tests.web.client import AppClient, ClientResponse
 from tests.web.fakes import SID, FakeGateway, app_of
 from tests.web.serving import BOOT, answer
 from web.listening import bind
+from web.request import front_request
 
 
 async def test_failed_server_restarts_on_the_same_address(
@@ -147,3 +150,17 @@ async def test_early_connection_is_served_until_the_service_stops(
                     assert b" 200 " in await answer(stream)
             assert child.request_stop(0)
             assert await early.receive_some() == b"", "it was closed with the others"
+
+
+async def test_early_responses_have_hsts_on_https_sites(tmp_path: Path) -> None:
+    """A browser that meets the site first while it starts stays with https, too (H-34)."""
+    config = make_config(tmp_path, public_url="https://fw.example.test")
+    config = replace(config, web=WebPolicy(max_requests=1, hsts_include_sub_domains=True))
+    starting = StartingFrontEnd(config, "http://127.0.0.1:1", SeededEntropy(1))
+    client, busy = AppClient(starting), front_request("GET", b"/api/boot", [], "1.1", None)
+    with starting.slot(busy):
+        for path, status in (("/api/health", 200), ("/api/ready", 503), ("/app", 503)):
+            reply = await client.ask("GET", path)
+            assert reply.status == status
+            expected = "max-age=31536000; includeSubDomains"
+            assert reply.header("Strict-Transport-Security") == expected
