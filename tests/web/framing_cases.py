@@ -3,6 +3,8 @@
 Sources: RFC 9112, llhttp's strict mode, and known disagreements of proxies and servers.
 """
 
+from random import Random
+
 GET = b"GET /api/boot HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /api/login HTTP/1.1\r\nHost: x\r\nX-FW-CSRF: 1\r\nContent-Type: application/json\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n"
@@ -140,3 +142,23 @@ TAKEN: dict[str, tuple[bytes, int]] = {
     "the target of a tunnel": (b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", 404),
     "no target": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 404),
 }
+
+PIECES = (
+    *(b"\r\n", b"\n", b"\r", b" ", b"\t", b":", b";", b",", b"\0", b"\x0b", b"0", b"5", b"A", b"x"),
+    *(b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Host: y\r\n", b"\r\n\r\n"),
+    *(b"0\r\n\r\n", b"HTTP/1.0", b"Connection: close\r\n", b"Expect: 100-continue\r\n"),
+)
+
+
+def mutated(random: Random, data: bytes) -> bytes:
+    """Return `data` with pieces that matter to framing inserted, and bytes left out or repeated."""
+    for _ in range(random.randint(1, 3)):
+        at, kind = random.randrange(len(data) + 1), random.random()
+        if kind < 0.6:
+            data = data[:at] + random.choice(PIECES) + data[at:]
+        elif kind < 0.8:
+            data = data[:at] + data[at + random.randint(1, 2) :]
+        else:
+            end = random.randrange(at, len(data) + 1)
+            data = data[:end] + data[at:end] + data[end:]
+    return data

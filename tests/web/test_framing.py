@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+from random import Random
+from typing import Any
+
 import pytest
 import trio
+import trio.testing
 
+from tests.web.client import connected
 from tests.web.fakes import FakeGateway, app_of
-from tests.web.framing_cases import CHUNKED, GET, POST, REFUSED, TAKEN
+from tests.web.framing_cases import CHUNKED, GET, POST, REFUSED, TAKEN, mutated
 from tests.web.serving import answer, rest, served
+from web.app import FrontEnd
+from web.request import front_request
 
 SMUGGLED = b"GET /api/boot HTTP/1.1\r\nHost: x\r\nX-Request-Id: smuggled\r\n\r\n"
 
@@ -105,3 +114,51 @@ async def test_chunked_body_leaves_the_next_request_unchanged(
         got = await site.exchange(CHUNKED + chunks + GET + b"\r\n" + GET + b"A: b\nC: d\r\n\r\n")
     found = [part[:3] for part in got.split(b"HTTP/1.1 ")[1:]]
     assert found == [status, b"200", b"400"]
+
+
+async def statuses(app: FrontEnd, segments: list[bytes]) -> list[bytes]:
+    """Return the statuses of the responses to a client that sends `segments` one by one."""
+    got = b""
+    async with connected(app) as stream:
+        for segment in segments:
+            if stream.socket.fileno() >= 0:
+                try:
+                    await stream.send_all(segment)
+                except trio.BrokenResourceError:  # the connection has ended
+                    break
+            await trio.testing.wait_all_tasks_blocked()
+        try:
+            while part := os.read(stream.socket.fileno(), 1 << 20):
+                got += part
+        except BlockingIOError:  # the server waits for more
+            pass
+    return re.findall(rb"HTTP/1\.1 (\d+) ", got)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_framing_does_not_depend_on_segments(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Random requests are the same however their bytes arrive, and none is a defect (H-130)."""
+    random, app, targets = Random(seed), app_of(gateway), list[bytes]()
+
+    def noted(method: str, target: bytes, *others: Any) -> Any:
+        targets.append(method.encode() + b" " + target)
+        return front_request(method, target, *others)
+
+    monkeypatch.setattr("web.http11.front_request", noted)
+    tables = [[data for data, _ in each.values() if len(data) < 1000] for each in (REFUSED, TAKEN)]
+    for _ in range(15):
+        sent = (
+            mutated(random, random.choice(random.choice(tables))) + SMUGGLED * 50
+        )  # more than one part
+        cuts = sorted(random.sample(range(1, len(sent)), random.choice([1, 3, 20])))
+        at_once = await statuses(app, [sent])
+        whole = targets[:]
+        targets.clear()
+        ends = [*cuts, len(sent)]
+        in_parts = await statuses(app, [sent[a:b] for a, b in zip([0, *cuts], ends, strict=True)])
+        assert targets == whole, sent
+        assert len(in_parts) == len(at_once), sent
+        assert not {b"500", b"503"} & {*at_once, *in_parts}, sent
+        targets.clear()
