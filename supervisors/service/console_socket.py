@@ -83,6 +83,7 @@ def _remove(path: Path) -> None:
 MAX_CONNECTIONS: Final = 8
 LONGEST_LINE: Final = 4096
 SEND_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 2.0
 ROOT: Final = 0
 
 Metrics = Callable[[], Awaitable[bytes]]
@@ -106,26 +107,49 @@ def console_socket(
     `metrics` is for `fw doctor`: over HTTP they are only for loopback and for API keys, and the
     service may be bound to another address.
 
-    If no socket can be created, the service runs without one and logs a warning.
+    If no socket can be created, the service runs without one and logs a warning. A socket that
+    another program has removed, as those do that clean folders for temporary files, is made again.
     """
     server = _ConsoleServer(console, _acts_of(console), log, metrics)
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
-        with ExitStack() as stack:
-            try:
-                opened = stack.enter_context(listening(address_file, run_folder))
-            except OSError as error:
-                log.warning("console.no_socket", reason=str(error))
-                task_status.started()
-                await trio.sleep_forever()
-            listener = PatientListener(
-                opened,
-                lambda: False,
-                lambda reason: log.warning("console.no_descriptors", reason=reason),
-            )
-            await trio.serve_listeners(server.attend, [listener], task_status=task_status)
+        begun = False
+        while True:
+            with ExitStack() as stack:
+                try:
+                    opened = stack.enter_context(listening(address_file, run_folder))
+                except OSError as error:
+                    log.warning("console.no_socket", reason=str(error))
+                    if not begun:
+                        task_status.started()
+                    await trio.sleep_forever()
+                listener = PatientListener(
+                    opened,
+                    lambda: False,
+                    lambda reason: log.warning("console.no_descriptors", reason=reason),
+                )
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(trio.serve_listeners, server.attend, [listener])
+                    if not begun:
+                        task_status.started()
+                        begun = True
+                    await _until_removed(address_file, opened.getsockname())
+                    nursery.cancel_scope.cancel()
 
     return task_child("console", run)
+
+
+async def _until_removed(address_file: Path, path: str) -> None:
+    """Return when the socket at `path`, or its address, is gone."""
+    while _is_at(address_file, path):  # noqa: ASYNC110 - another program removes it
+        await trio.sleep(LOOK_SECONDS)
+
+
+def _is_at(address_file: Path, path: str) -> bool:
+    try:
+        return str(path_in(address_file)) == path and Path(path).exists()
+    except OSError:
+        return False
 
 
 def _acts_of(console: Console) -> dict[str, Act]:

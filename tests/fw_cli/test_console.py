@@ -108,6 +108,21 @@ def test_next_start_deletes_socket_of_killed_service(tmp_path: Path) -> None:
         assert asked(site, b'{"do": "trace", "name": "mailer"}') == [{"ok": True}]
 
 
+@pytest.mark.parametrize("lost", ["folder", "address"])
+def test_console_socket_is_made_again(tmp_path: Path, lost: str) -> None:
+    """O-228: programs clean folders for temporary files, while the service runs for months."""
+    with LiveSite(tmp_path) as site:
+        site.start()
+        first = path_in(door(site))
+        if lost == "folder":
+            shutil.rmtree(first.parent)
+        else:
+            door(site).unlink()
+        eventually(lambda: door(site).exists() and path_in(door(site)) != first, 30)
+        assert asked(site, b'{"do": "trace", "name": "mailer"}') == [{"ok": True}]
+        assert not first.exists()
+
+
 def test_console_socket_is_in_runtime_directory_of_systemd(tmp_path: Path) -> None:
     """A unit has a private /tmp, which other processes cannot see."""
     with tempfile.TemporaryDirectory() as run, LiveSite(tmp_path) as site:
