@@ -257,6 +257,10 @@ class ConfigurationError(Exception):
         super().__init__("\n".join(self.problems))
 
 
+class DatabaseUnreachable(ConfigurationError):
+    """Raised when the server of the database cannot be reached; it may be back soon."""
+
+
 class UnawaitedCoroutineError(RuntimeError):
     """Raised for a function of an app that returned a coroutine or a generator, none of which has
     run."""

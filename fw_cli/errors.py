@@ -54,6 +54,13 @@ def is_interrupt(error: BaseException) -> bool:
     return any(isinstance(leaf, KeyboardInterrupt) for leaf in _leaves(error))
 
 
+def is_store_away(error: BaseException) -> bool:
+    """Return whether a site could not be opened only because its store does not answer now."""
+    from fw_actors.errors import DatabaseUnreachable, OverloadedError
+
+    return all(isinstance(leaf, DatabaseUnreachable | OverloadedError) for leaf in _leaves(error))
+
+
 def is_defect(error: BaseException) -> bool:
     """Return whether `error` contains a defect: neither an expected error nor Ctrl-C."""
     return any(

@@ -15,10 +15,11 @@ from typing import NoReturn
 
 from fw_actors.config import Config
 from fw_cli.context import CommandContext
-from fw_cli.errors import command_error
+from fw_cli.errors import command_error, is_store_away
 from fw_cli.service import open_site_service, run_logged
 from supervisors.service.control_channel import Assignment
 from supervisors.service.fork_server import serve_assignments
+from supervisors.service.process import STORE_AWAY
 
 
 def main() -> None:
@@ -40,7 +41,8 @@ def load_modules(config: Config) -> None:
 
 
 def serve_assigned(assignment: Assignment) -> NoReturn:
-    """Serve until the supervisor requests the end; the exit code is 1 after an error."""
+    """Serve until the supervisor requests the end; the exit code is 1 after an error, and
+    `STORE_AWAY` if the store does not answer when it starts."""
     context = CommandContext({"RUNTIME_DIRECTORY": assignment.run_folder}, Path.cwd())
     try:
         _serve(context, assignment)
@@ -59,7 +61,7 @@ def _load(assignment: Assignment) -> None:
 def _exit_with(error: BaseException, context: CommandContext) -> NoReturn:
     ended = command_error(error, debugging=context.debugging, scrubber=context.scrubber)
     getattr(ended, "show", str)()
-    sys.exit(1)
+    sys.exit(STORE_AWAY if is_store_away(error) else 1)
 
 
 def _serve(context: CommandContext, assignment: Assignment) -> None:

@@ -143,6 +143,10 @@ return, such as one that waits for a server that has frozen. A supervisor of sev
 those first."""
 
 
+STORE_AWAY: Final = 75
+"""The exit code of a process of several that finds its store away when it starts (EX_TEMPFAIL)."""
+
+
 class End(Enum):
     """The reason why a run ended."""
 

@@ -31,6 +31,7 @@ from supervisors.service.fork_server import ForkServer, RunningProcess
 from supervisors.service.process import (
     DRAIN_SECONDS,
     SETTLE_SECONDS,
+    STORE_AWAY,
     ServingRecord,
     ServingState,
     birth,
@@ -49,6 +50,8 @@ KILL_SECONDS: Final = 2.0
 """The time that a process may take to end at once."""
 START_SECONDS: Final = 60.0
 """The time that a process may take to start while others serve; the store is migrated then."""
+AWAY_SECONDS: Final = 2.0
+"""The time between two attempts to start a process while the store is away."""
 GATHER_SECONDS: Final = 2.0
 """The time that the other processes may take to answer."""
 HEADER_BYTES: Final = 2048
@@ -114,6 +117,10 @@ class Processes:
                 self._pid_file.serving([process.record() for process in self.all])
             except UnusableDataFolder as error:  # a full disk must not end the service
                 self._log.warning("service.states_not_recorded", reason=str(error))
+
+    def report_away(self, number: int) -> None:
+        """Log that a process cannot be replaced yet."""
+        self._log.warning("process.waits_for_store", process=number)
 
     async def answers(self, seconds: float) -> bool:
         """Ask all processes whether they work; return whether one of them does.
@@ -211,6 +218,7 @@ class ServingProcess:
         """The time of its last report that it works, on trio's clock."""
         self._start_limit = inf
         self._stopping = False
+        self._stop_requested = trio.Event()
         self._at_once = trio.Event()
         self._hangs = trio.Event()
 
@@ -267,8 +275,27 @@ class ServingProcess:
             self._hangs.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Run a process to its end. Raises: ProcessEnded if it failed or did not end normally."""
+        """Run a process to its end. Raises: ProcessEnded if it failed or did not end normally.
+
+        While the store is away, each process that replaces one ends when it starts. Further ones
+        are started until it is back, and the others continue.
+        """
         self.restarts += 1
+        started = _StartReport(task_status)
+        while True:
+            pid, code = await self._run_one(started)
+            if code != STORE_AWAY or not self.first_ready.is_set() or self._stopping:
+                break
+            self._service.report_away(self.number)
+            with trio.move_on_after(AWAY_SECONDS):
+                await self._stop_requested.wait()
+            if self._stop_requested.is_set():
+                return
+        if code:
+            raise ProcessEnded(self.number, pid, code)
+
+    async def _run_one(self, started: _StartReport) -> tuple[int, int]:
+        """Run one process to its end; return its pid and its exit code."""
         own, others = socket.socketpair()
         with others:
             try:
@@ -290,9 +317,9 @@ class ServingProcess:
                 nursery.start_soon(_kill_after, self._at_once, process)
                 nursery.start_soon(_kill_after, self._hangs, process)
                 if not assignment.alone:
-                    task_status.started()
+                    started.report()
                 else:  # the others start when the store exists and is migrated
-                    nursery.start_soon(self._report_ready, task_status)
+                    nursery.start_soon(self._report_ready, started)
                 code = await process.wait()
                 nursery.cancel_scope.cancel()
         finally:
@@ -300,10 +327,9 @@ class ServingProcess:
             self._start_limit = inf
             self._hangs, self._silent = trio.Event(), False
             await _kill(process)
-            self.ended_badly = self._stopping and process.returncode != 0
+            self.ended_badly = self._stopping and process.returncode not in (0, STORE_AWAY)
             self._service.record()
-        if code:
-            raise ProcessEnded(self.number, process.pid, code)
+        return process.pid, code
 
     async def ask(self, what: str, argument: object) -> Any:
         """Pass a request on. Raises: ChannelFailed."""
@@ -324,19 +350,34 @@ class ServingProcess:
     def stop(self) -> None:
         """Request an orderly end of the process."""
         self._stopping = True
+        self._stop_requested.set()
         if self._channel is not None:
             self._channel.tell("stop")
 
     def end_at_once(self) -> None:
         """Request an end of the process without draining; it is killed if it does not end."""
         self._stopping = True
+        self._stop_requested.set()
         self._at_once.set()
         if self._channel is not None:
             self._channel.tell("end")
 
-    async def _report_ready(self, task_status: trio.TaskStatus[None]) -> None:
+    async def _report_ready(self, started: _StartReport) -> None:
         await self._ready.wait()
-        task_status.started()
+        started.report()
+
+
+class _StartReport:
+    """Reports the start of a child to its supervisor once."""
+
+    def __init__(self, task_status: trio.TaskStatus[None]) -> None:
+        self._task_status: trio.TaskStatus[None] | None = task_status
+
+    def report(self) -> None:
+        """Report it, unless that was done."""
+        if self._task_status is not None:
+            self._task_status.started()
+            self._task_status = None
 
 
 async def _kill_after(event: trio.Event, process: RunningProcess) -> None:

@@ -21,10 +21,12 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisors.service import background
+from supervisors.service import background, site_files
 from supervisors.service.background import RunState
+from supervisors.service.process import ServingState
 from supervisors.service.site_files import SitePaths, is_held
 from tests.live_site import PASSWORD, SECRET, LiveReceiver, LiveSite, eventually
+from tests.postgres_cluster import postgres_cluster
 from tests.webhook_kit import make_webhook
 
 pytestmark = pytest.mark.timeout(300)
@@ -392,6 +394,29 @@ def test_process_that_ends_too_often_ends_the_service(other_site: LiveSite) -> N
     assert "'service' gave up because of 'process 2'" in log
     assert "was ended by SIGKILL" in log
     assert not is_held(SitePaths(other_site.folder).lock)
+
+
+@pytest.mark.timeout(300)  # it makes, stops and starts a server, also on a slow machine
+def test_process_that_finds_no_database_waits_for_it(tmp_path: Path) -> None:
+    """O-14, O-44: an outage of the database during which a process ends is over by itself."""
+    with postgres_cluster() as cluster, LiveSite(tmp_path, ops={"processes": 2}) as site:
+        site.start(FW_DATABASE=cluster.url())
+        both = site.processes()
+        cluster.stop()
+        os.kill(max(both), signal.SIGKILL)
+        eventually(lambda: log_of(site).count("The database cannot be opened") > 6)
+        assert site.process is not None
+        assert site.process.poll() is None
+        assert httpx.get(f"{site.url}/api/health", timeout=30).status_code == 200
+        cluster.start()
+        eventually(lambda: len(ready_processes(site)) == 2)
+        assert site.end() == 0
+
+
+def ready_processes(site: LiveSite) -> list[int | None]:
+    record = site_files.read(SitePaths(site.folder).pid)
+    assert record is not None
+    return [each.pid for each in record.serving if each.state == ServingState.READY]
 
 
 def test_signal_during_the_first_start_ends_the_service(
