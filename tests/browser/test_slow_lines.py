@@ -709,3 +709,26 @@ def test_script_that_cannot_be_loaded_is_told(page: Page, sign_in: SignIn) -> No
     page.goto("/new/Customer")
     expect(page.get_by_role("button", name="Create")).to_be_disabled()
     expect(page.locator("#trouble")).to_contain_text("Reload the page")
+
+
+def test_part_of_another_version_is_not_shown(page: Page, sign_in: SignIn) -> None:
+    """H-169: the page keeps what it shows, and asks for a reload, which ends this."""
+
+    def upgraded(route: Route) -> None:
+        response = route.fetch()
+        headers = {**response.headers, "x-fw-assets": "/static/0123456789abcdef"}
+        route.fulfill(response=response, headers=headers)
+
+    sign_in("admin")
+    page.goto("/app/User")
+    gina, state = page.get_by_label("gina", exact=True), page.get_by_label("State", exact=True)
+    expect(gina).to_be_visible()
+    page.route("**/app/User?*", upgraded)
+    state.select_option("Disabled")
+    expect(page.locator("#trouble")).to_contain_text("has been updated. Reload the page.")
+    expect(gina).to_be_visible()
+    page.unroute("**/app/User?*")
+    page.goto("/app/User")
+    state.select_option("Disabled")
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+    expect(page.locator("#trouble")).to_be_hidden()

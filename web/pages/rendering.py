@@ -235,6 +235,8 @@ def sign_in_path(wanted: str, *, ended: bool = False) -> str:
     return f"/login?{query}" if query else "/login"
 
 
+ASSETS_HEADER: Final = "X-FW-Assets"
+"""The folder of the assets with which a page, or a part of one, works (H-169)."""
 HTML_KIND: Final = "text/html"
 HTML: Final = f"{HTML_KIND}; charset=utf-8"
 SEE_OTHER: Final = 303
@@ -271,7 +273,7 @@ class Rendering:
     def page(self, template: str, /, status: int = 200, **context: Any) -> Response:
         """Return a page; `context` are the template's variables."""
         text = self._environment.get_template(template).render(context)
-        return Response(text.encode(), status, HTML)
+        return Response(text.encode(), status, HTML, ((ASSETS_HEADER, self.assets.folder),))
 
     def error_page(self, exchange: Exchange, error: FwError) -> Response:
         """Return an error as a page if the client accepts HTML, else as the envelope (H-154).
@@ -307,7 +309,8 @@ class Rendering:
             request_id=exchange.request_id,
             **context,
         )
-        return Response(response.body, response.status, HTML, tuple(error.headers.items()))
+        headers = (*response.headers, *error.headers.items())
+        return Response(response.body, response.status, HTML, headers)
 
     def _to_sign_in(self, exchange: Exchange) -> Response:
         """Redirect to sign in; clear a `sid` that has ended, so that it is not sent again."""

@@ -155,6 +155,17 @@ export function suggest(root = document) {
   }
 }
 
+// A part of another version of the service is not shown: it would not match the scripts of this page.
+function keepVersion() {
+  const own = document.querySelector("link[rel=stylesheet]").getAttribute("href");
+  addEventListener("htmx:beforeSwap", (event) => {
+    const { shouldSwap, xhr } = event.detail;
+    if (!shouldSwap || own.startsWith(`${xhr.getResponseHeader("X-FW-Assets")}/`)) return;
+    event.detail.shouldSwap = false;
+    tell("The service has been updated. Reload the page.");
+  });
+}
+
 // A part that is reloaded periodically is not replaced while the pointer is pressed on it, because
 // the click would be lost. The next reload shows the changes.
 function keepPressed() {
@@ -304,6 +315,7 @@ if (document.body.classList.contains("desk")) {
   localTimes();
   setInterval(localTimes, RENEW_MS);
   suggest();
+  keepVersion();
   keepPressed();
   keepUnfolded();
   shades();
