@@ -45,7 +45,7 @@ def test_rolling_upgrade_loses_and_reorders_nothing(
     postgres_url: str,
     tmp_path: Path,
 ) -> None:
-    """O-26: an older node serves on while a newer one has migrated the store. Documents that both
+    """O-29: an older node serves on while a newer one has migrated the store. Documents that both
     change in turns are delivered in order, and no request is refused. Once it has stopped, an older
     node starts only on a store of its own schema."""
     old, new = wheels
