@@ -121,7 +121,8 @@ class SingleCell(ActorCell):
         try:
             with self._scope:
                 actor = await self._start(make, mailbox, start_seconds)
-                self._state = ActorState.RUNNING
+                if self._state is ActorState.STARTING:  # else a stop was requested meanwhile
+                    self._state = ActorState.RUNNING
                 task_status.started(ActorRef(self))
                 await self._handle_messages(actor)
                 await self._end(actor)

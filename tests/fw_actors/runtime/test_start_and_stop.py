@@ -51,6 +51,18 @@ async def test_stop_during_start_is_ordered(runtime: Runtime) -> None:
     assert trio.current_time() == 2.0
 
 
+async def test_stop_during_start_is_shown_after_it(runtime: Runtime) -> None:
+    """R-80: also while the messages in the mailbox are handled."""
+    cell = runtime.cell("a")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cell.run, Courteous)
+        await wait_all_tasks_blocked()
+        cell.tell(Nap(2.0))
+        cell.stop(trio.current_time() + 9.0)
+        await trio.sleep(2)
+        assert (cell.snapshot().state, cell.snapshot().running) == ("stopping", 1)
+
+
 async def test_stop_during_long_start_cancels_it(runtime: Runtime) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")

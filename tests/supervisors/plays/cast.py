@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any, cast
 
 import trio
@@ -20,6 +20,7 @@ from fw_actors.runtime import (
     Topic,
     WorkerPool,
 )
+from fw_actors.runtime.cell import ActorCell
 from supervisors import (
     ChildSpec,
     DynamicSupervisor,
@@ -63,6 +64,7 @@ class Cast:
         self.maybe_failed: Counter[str] = Counter()
         """Starts that were cancelled, perhaps because they have taken too long."""
         self.last_begun: Counter[str] = Counter()
+        self.stashes: defaultdict[str, list[PlayLetter]] = defaultdict(list)
         self.current: dict[str, Life] = {}
         self.lives: list[Life] = []
         self.listener = listener
@@ -79,7 +81,7 @@ class Cast:
         self.fatal = 0.0 if dice.random() < 0.8 else 0.003
         self.swallows = dice.random() < 0.2
         self.failures = 0.0 if calm else dice.choice([0.02, 0.1, 0.3])
-        self.stops = dice.choice([0.0, 0.02, 0.1])
+        self.stops = dice.choice([0.0, 0.02, 0.2])
         self.policies = {name: self._policy() for name in (*SINGLES, *GUESTS, *POOLS, CREW)}
         self.carries = CARRIED in runtime.carry
         self.pools = {name: self._pool(name) for name in POOLS}
@@ -87,7 +89,7 @@ class Cast:
             runtime,
             CREW,
             lambda: self.make(CREW),
-            size=dice.randrange(1, 4),
+            size=dice.randrange(1, 5),
             mailbox=self.policies[CREW],
         )
         self.guests = DynamicSupervisor("guests", limit=2)
@@ -194,4 +196,13 @@ class Cast:
 
     def _intensity(self) -> RestartIntensity:
         few = self.dice.random() < 0.2
-        return RestartIntensity(restarts=3 if few else 10_000, backoff=self.dice.choice([0.0, 0.2]))
+        return RestartIntensity(
+            restarts=3 if few else 300, backoff=self.dice.choice([0.0, 0.2, 1.0])
+        )
+
+    def cell(self, name: str) -> ActorCell | None:
+        """Return the cell of an actor, if there is one; none for the crew."""
+        pool, _, key = name.partition("/")
+        if not key:
+            return self.refs[name].cell if name in self.refs else None
+        return next((cell for cell in self.pools[pool].cells() if cell.key == key), None)

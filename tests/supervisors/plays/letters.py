@@ -62,7 +62,7 @@ class PlayLetter:
         self.value: int | None = None
         self.error: BaseException | None = None
         self.life: Life | None = None
-        self.carried: int | None = None
+        self.carried = 0
         """The value of the context variable that travels with it."""
 
     def __repr__(self) -> str:
@@ -83,6 +83,10 @@ class Life:
         self.works: dict[int, float | None] = {}
         """Work with a message at its end: the time of its end, None while it runs."""
         self.running = 0
+        self.queued = 0
+        """Works that were begun by the actor, and do not run yet."""
+        self.asking = 0
+        """Requests of `context.ask` whose answer was not handled yet."""
         self.kept: list[tuple[PlayLetter, PendingReply[int]]] = []
         self.watches: list[Watch] = []
         self.repeating: dict[int, tuple[str, int]] = {}
@@ -147,6 +151,7 @@ class LaterAnswer(Message, frozen=True):
 class HasFallen(Message, frozen=True):
     life: Life
     watch: int
+    repeats: bool
     down: Down
 
 

@@ -98,8 +98,12 @@ class PlayModel(Cast):
             self.expect(
                 self.refs[name].cell.state is not ActorState.SUSPENDED, "handles suspended", name
             )
-        if self.carries and letter.carried is not None:
+        if self.carries:
             self.expect(CARRIED.get() == letter.carried, f"{letter!r} has {CARRIED.get()}", name)
+        if letter.stashed and name != CREW:
+            stash = [other for other in self.stashes[name] if not other.gone]
+            self.expect(letter is stash[0], f"{letter!r} before {stash[0]!r}", name)
+            self.stashes[name] = [other for other in stash if other is not letter]
         again = letter.begun > 1 or letter.stashed
         self.expect(letter.begun == 1 or letter.stashed, f"{letter!r} begun again", name)
         self.expect(not letter.gone, f"{letter!r} begun although its asker has gone", name)
@@ -113,6 +117,15 @@ class PlayModel(Cast):
         if letter.in_order and not again:
             self.expect(letter.number > self.last_begun[name], f"{letter!r} out of order", name)
             self.last_begun[name] = letter.number
+
+    def note_stash(self, puppet: Puppet, letter: PlayLetter) -> None:
+        """Note a letter that was set aside."""
+        self.stashes[puppet.name].append(letter)
+        cell = self.cell(puppet.name)
+        if cell is not None:
+            returned = cell.mailbox.returned
+            limit = self.policy_of(puppet).max_stash
+            self.expect(cell.stashed + returned <= limit, "a stash over its limit", puppet.name)
 
     def read(self, life: Life, number: int) -> None:
         self.expect(number > life.read, f"publication {number} after {life.read}", life.name)
@@ -149,12 +162,14 @@ class PlayModel(Cast):
         letter = self.letter(to)
         kind = TellTaleAtOnce if letter.number % 2 else TellTale
         letter.carried = letter.number
-        CARRIED.set(letter.number)
+        token = CARRIED.set(letter.number)
         try:
             await self.ref(to).send(kind(letter, steps))
         except BaseException:
             letter.refused = letter.gone = True
             raise
+        finally:
+            CARRIED.reset(token)
 
     async def ask(
         self,
@@ -173,7 +188,7 @@ class PlayModel(Cast):
         letter.asked = True
         kind = (Perform, PerformAtOnce, PerformWhileWanted)[letter.number % 3]
         letter.carried = letter.number
-        CARRIED.set(letter.number)
+        token = CARRIED.set(letter.number)
         try:
             value = await self.ref(to).ask(kind(letter, steps), deadline=deadline, capped=capped)
         except (ActorError, Refused) as error:
@@ -182,7 +197,10 @@ class PlayModel(Cast):
         except BaseException:
             letter.gone = True
             raise
-        self._asked(letter, value, None)
+        else:
+            self._asked(letter, value, None)
+        finally:
+            CARRIED.reset(token)
 
     def ask_later(
         self,
@@ -194,6 +212,7 @@ class PlayModel(Cast):
     ) -> None:
         letter = self.letter(to, parent)
         letter.asked = True
+        letter.carried = CARRIED.get()
         letter.in_order = False  # it may have to wait for its turn as a piece of work
         life = puppet.life
         with suppress(MailboxFull):
@@ -203,6 +222,7 @@ class PlayModel(Cast):
                 then=lambda outcome: LaterAnswer(life, letter, outcome),
                 deadline=deadline,
             )
+            life.asking += 1
 
     def settle(self, letter: PlayLetter, outcome: Outcome[int]) -> None:
         """Note the outcome of a request of `context.ask`."""

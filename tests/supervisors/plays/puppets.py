@@ -123,6 +123,7 @@ class Puppet(Actor):
     def later_answer(self, message: LaterAnswer) -> None:
         with self.play.busy(self.life, None):
             self.play.expect(message.life is self.life, "answer for an earlier instance", self.name)
+            self.life.asking -= 1
             self.play.settle(message.letter, message.outcome)
 
     @handles(HasFallen)
@@ -130,7 +131,7 @@ class Puppet(Actor):
         with self.play.busy(self.life, None):
             life, down = self.life, message.down
             self.play.expect(message.life is life, "a watch of an earlier instance", life.name)
-            end = message.watch, down.incarnation
+            end = message.watch, down.incarnation if message.repeats else 0
             if down.incarnation:
                 self.play.expect(end not in life.downs, f"{down} twice", life.name)
             life.downs.add(end)
@@ -231,6 +232,7 @@ class Puppet(Actor):
                     number = play.number()
                     then = (lambda outcome: WorkEnded(life, number, outcome)) if reports else None
                     context.work(self._work, number, seconds, fails, reports, then=then)
+                    life.queued += 1
                     if reports:
                         life.works[number] = None
             case ("after", seconds, named):
@@ -266,6 +268,7 @@ class Puppet(Actor):
                             True,
                             then=lambda outcome: WorkEnded(life, number, outcome),
                         )
+                        life.queued += 1
                         life.works[number] = None
             case ("stash",) if letter.begun == 1 and not letter.kept:
                 return self._stash(letter, message)
@@ -277,7 +280,7 @@ class Puppet(Actor):
                     life.watches.append(
                         context.watch(
                             play.ref(to),
-                            then=lambda down: HasFallen(life, number, down),
+                            then=lambda down: HasFallen(life, number, repeat, down),
                             up=(lambda up: HasRisen(life, number, up)) if repeat else None,
                             repeat=repeat,
                         )
@@ -313,10 +316,12 @@ class Puppet(Actor):
             letter.lost = True
         else:
             letter.stashed = True
+            self.play.note_stash(self, letter)
         return reply if letter.asked else "stashed"
 
     async def _work(self, number: int, seconds: float, fails: bool, reports: bool) -> int:
         life, play = self.life, self.play
+        life.queued -= 1
         life.running += 1
         play.expect(life.running <= play.policy_of(self).max_work, "too much work", self.name)
         try:

@@ -72,6 +72,8 @@ class Play(RestRules):
     def steps(self, depth: int = 0) -> tuple[Step, ...]:
         dice = self.dice
         steps = tuple(self._random_step(depth) for _ in range(dice.randrange(4 - depth)))
+        if self.chance(0.05):  # a timer that is cancelled when it has expired already
+            steps += (("after", 0.1, False), ("sleep", 0.25), ("cancel timers",))
         if self.chance(self.failures):
             steps += (("raise", dice.choice([kind for kind in ERRORS if kind != "curtain"])),)
         if self.chance(self.fatal):
@@ -146,7 +148,7 @@ class Play(RestRules):
             if self.dice.random() < 0.7:
                 await trio.sleep(self.dice.choice([0.0, 0.1, self.dice.uniform(0, 1)]))
 
-    async def _call_once(self, top: Supervisor) -> None:  # noqa: C901, PLR0912
+    async def _call_once(self, top: Supervisor) -> None:  # noqa: C901, PLR0912, PLR0915
         dice = self.dice
         match dice.choice(CALLS):
             case "tell":
@@ -159,6 +161,16 @@ class Play(RestRules):
                 with trio.move_on_after(dice.choice([0.0, 0.1, 0.5, inf])):
                     deadline = dice.choice([0.1, 0.5, dice.uniform(0.01, 5.0)])
                     await self.ask(self.somebody(), self.steps(), deadline)
+            case "burst":
+                name, seconds = self.somebody(), dice.choice([0.0, 0.5])
+                async with trio.open_nursery() as nursery:
+                    for _ in range(dice.randrange(2, 6)):
+                        nursery.start_soon(self._ask_quietly, name, (("sleep", seconds),))
+            case "chain":
+                sleep: Step = ("sleep", 2.0)
+                steps = (("ask", self.somebody(), (sleep,), 5.0, True, True),)
+                with trio.move_on_after(0.3):
+                    await self._ask_quietly(self.somebody(), steps)
             case "inspect":
                 name = self._watchable()
                 await self.ref(name).inspect(deadline=dice.choice([0.1, 1.0]))
@@ -192,6 +204,10 @@ class Play(RestRules):
             case "join":
                 await self._join()
 
+    async def _ask_quietly(self, name: str, steps: tuple[Step, ...]) -> None:
+        with suppress(ActorError, Refused):
+            await self.ask(name, steps, 5.0)
+
     async def _close_or_open(self) -> None:
         dice, pool = self.dice, self.pools[SIDE]
         deadline = self.now() + dice.choice([0.0, 0.3, 5.0])
@@ -221,7 +237,7 @@ STEPS: Final = (
 NOT_NESTED: Final = STEPS.index("tell")
 CALLS: Final = (
     "tell", "tell", "send", "ask", "ask", "ask", "inspect", "suspend", "stop", "guest", "publish",
-    "join", "pool",
+    "join", "pool", "burst", "chain",
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.cell import ActorCell, ActorState
 from tests.supervisors.plays.letters import (
+    CALLERS,
     CREW,
     EPSILON,
     KEYS,
@@ -49,6 +50,7 @@ class RestRules(PlayModel):
         self._check_crew()
         self._check_letters()
         self._check_topic()
+        self._check_deadlines()
         self._check_snapshot()
 
     def _check_stops(self) -> None:
@@ -72,6 +74,7 @@ class RestRules(PlayModel):
         for letter in self.letters:
             if letter.asked and not letter.gone and letter.in_order:
                 self.expect(not letter.answered, f"{letter!r} has its answer, but waits", letter.to)
+                self.expect(letter.error is None, f"{letter!r} has failed, but waits", letter.to)
                 self.expect(self.now() <= letter.due + EPSILON, f"{letter!r} waits", letter.to)
         self.letters = [letter for letter in self.letters if not (letter.asked and letter.gone)]
 
@@ -92,6 +95,10 @@ class RestRules(PlayModel):
         for cell in pool.cells():
             self._check_cell(cell.name, cell)
             known = cell.actor is not None or cell.is_parked
+            failed = pool.failed_keys.get(cell.key)
+            if cell.is_parked and not pool.is_held and failed is not None:
+                in_time = failed.start_at >= self.now() - EPSILON
+                self.expect(in_time, "its restart is late", cell.name)
             self.expect(known, "a key without an instance", cell.name)
         statistics = pool.statistics()
         self.expect(statistics.cells <= 2 * pool.capacity, "too many actors", pool.name)
@@ -122,23 +129,17 @@ class RestRules(PlayModel):
         """Check that watches that repeat have reported every start, and every end."""
         self.hear()
         for watcher, life in self.current.items():
-            cell = self._cell(watcher)
+            cell = self.cell(watcher)
             if cell is None or cell.actor is not life.actor or self._is_held_up(cell):
                 continue
             for number, (to, before) in life.repeating.items():
-                watched = self._cell(to)
+                watched = self.cell(to)
                 now = 0 if watched is None or watched.actor is None else watched.incarnation
                 for start in self.started.get(to, ()):
                     if start > before:
                         self.expect((number, start) in life.ups, f"no Up {start} of {to}", watcher)
                         ended = start == now or (number, start) in life.downs
                         self.expect(ended, f"no Down {start} of {to}", watcher)
-
-    def _cell(self, name: str) -> ActorCell | None:
-        pool, _, key = name.partition("/")
-        if not key:
-            return self.refs[name].cell if name in self.refs else None
-        return next((cell for cell in self.pools[pool].cells() if cell.key == key), None)
 
     def hear(self) -> None:
         """Note the events so far."""
@@ -150,12 +151,26 @@ class RestRules(PlayModel):
     def _check_cell(self, name: str, cell: ActorCell) -> None:
         if cell.mailbox.waiting:
             self.expect(cell.mailbox.depth >= cell.mailbox.capacity, "senders wait for room", name)
+        actor = cell.actor
+        if isinstance(actor, Puppet):
+            self._check_work(name, cell, actor)
+            closed = cell.mailbox.is_closed and cell.state is ActorState.RUNNING
+            if name in self.refs:
+                self.expect(not closed, "runs with a closed mailbox", name)
         if self._is_held_up(cell):
             return
         self.expect(cell.mailbox.depth == 0, f"{cell.mailbox.depth} messages wait", name)
-        actor = cell.actor
         if isinstance(actor, Puppet):
             self._check_operations(name, cell, actor.life)
+
+    def _check_work(self, name: str, cell: ActorCell, actor: Puppet) -> None:
+        life = actor.life
+        done = any(ended is not None for ended in life.works.values())
+        held = cell.state in (ActorState.SUSPENDED, ActorState.STARTING)
+        if life.queued and not (life.busy or done or held):
+            running = life.running + life.asking
+            limit = self.policy_of(actor).max_work
+            self.expect(running >= limit, "work waits although there is room", name)
 
     def _check_operations(self, name: str, cell: ActorCell, life: Life) -> None:
         pool = self.pools.get(name.partition("/")[0])
@@ -173,6 +188,18 @@ class RestRules(PlayModel):
         waits_for_work = cell.full_of_work or cell.mailbox_held or cell.stop_requested
         held = cell.state in (ActorState.SUSPENDED, ActorState.STARTING)
         return held or bool(waits_for_work and cell.works)
+
+    def _check_deadlines(self) -> None:
+        """Check that no deadline outlives what it is for."""
+        cells = [ref.cell for ref in self.refs.values()]
+        cells += self.crew.workers
+        keyed = [cell for pool in self.pools.values() for cell in pool.cells()]
+        timers = sum(cell.timers for cell in (*cells, *keyed))
+        asks = sum(letter.asked and not letter.gone for letter in self.letters)
+        others = 2 * len(cells) + 2 * len(keyed) + len(POOLS) + CALLERS
+        pending = self.runtime.snapshot().deadlines
+        most = timers + asks + others
+        self.expect(pending <= most, f"{pending} deadlines, not up to {most}", "runtime")
 
     def _check_snapshot(self) -> None:
         nodes = {node.name: node for node in self.runtime.snapshot().walk()}
