@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any, cast
 
 import trio
@@ -64,7 +64,6 @@ class Cast:
         self.maybe_failed: Counter[str] = Counter()
         """Starts that were cancelled, perhaps because they have taken too long."""
         self.last_begun: Counter[str] = Counter()
-        self.stashes: defaultdict[str, list[PlayLetter]] = defaultdict(list)
         self.current: dict[str, Life] = {}
         self.lives: list[Life] = []
         self.listener = listener

@@ -54,6 +54,8 @@ class PlayLetter:
         self.begun = 0
         self.stashed = False
         """Whether it waits in a stash, or in front of the mailbox after that."""
+        self.stash: list[PlayLetter] = []
+        """The letters that its instance has set aside, in order."""
         self.lost = False
         """Whether the model expects a dead letter although it has begun."""
         self.kept = False
@@ -92,6 +94,7 @@ class Life:
         self.repeating: dict[int, tuple[str, int]] = {}
         """Watches that repeat: the watched actor, and its last incarnation before."""
         self.ups: set[tuple[int, int]] = set()
+        self.stash: list[PlayLetter] = []
         self.read = 0
         """The number of the last publication."""
         self.letter: PlayLetter | None = None

@@ -101,9 +101,9 @@ class PlayModel(Cast):
         if self.carries:
             self.expect(CARRIED.get() == letter.carried, f"{letter!r} has {CARRIED.get()}", name)
         if letter.stashed and name != CREW:
-            stash = [other for other in self.stashes[name] if not other.gone]
+            stash = [other for other in letter.stash if not other.gone]
             self.expect(letter is stash[0], f"{letter!r} before {stash[0]!r}", name)
-            self.stashes[name] = [other for other in stash if other is not letter]
+            letter.stash.remove(letter)
         again = letter.begun > 1 or letter.stashed
         self.expect(letter.begun == 1 or letter.stashed, f"{letter!r} begun again", name)
         self.expect(not letter.gone, f"{letter!r} begun although its asker has gone", name)
@@ -120,7 +120,8 @@ class PlayModel(Cast):
 
     def note_stash(self, puppet: Puppet, letter: PlayLetter) -> None:
         """Note a letter that was set aside."""
-        self.stashes[puppet.name].append(letter)
+        letter.stash = puppet.life.stash
+        letter.stash.append(letter)
         cell = self.cell(puppet.name)
         if cell is not None:
             returned = cell.mailbox.returned

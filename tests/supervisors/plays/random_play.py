@@ -56,6 +56,7 @@ from tests.supervisors.plays.letters import (
     SINGLES,
     STOP_SECONDS,
     CurtainError,
+    Publication,
     Step,
 )
 from tests.supervisors.plays.puppets import ERRORS, Puppet
@@ -171,6 +172,28 @@ class Play(RestRules):
                 steps = (("ask", self.somebody(), (sleep,), 5.0, True, True),)
                 with trio.move_on_after(0.3):
                     await self._ask_quietly(self.somebody(), steps)
+            case "stash":
+                name = self.somebody()
+                for _ in range(dice.randrange(2, 4)):
+                    self.tell(name, (("stash",),))
+                await trio.sleep(dice.choice([0.0, 0.3]))
+                self.tell(name, (("unstash",),))
+            case "stop between":
+                if self.chance(self.stops):
+                    name = dice.choice(SINGLES)
+                    for _ in range(2):
+                        self.tell(name, (("raise", "failure"),))
+                    await trio.sleep(0.01)
+                    self.refs[name].stop(self.now() + 1.0)
+            case "rejoin":
+                ref = self.ref(self._watchable())
+                self.topic.subscribe(ref, overflow=TopicOverflow.UNSUBSCRIBE, capacity=3)
+                for _ in range(4):
+                    self.published += 1
+                    self.topic.tell(Publication(self.published))
+                self.topic.subscribe(ref, overflow=TopicOverflow.DROP_OLDEST, capacity=5)
+                with trio.move_on_after(1.0):
+                    await self.publish()
             case "inspect":
                 name = self._watchable()
                 await self.ref(name).inspect(deadline=dice.choice([0.1, 1.0]))
@@ -237,7 +260,7 @@ STEPS: Final = (
 NOT_NESTED: Final = STEPS.index("tell")
 CALLS: Final = (
     "tell", "tell", "send", "ask", "ask", "ask", "inspect", "suspend", "stop", "guest", "publish",
-    "join", "pool", "burst", "chain",
+    "join", "pool", "burst", "chain", "stash", "stop between", "rejoin",
 )  # fmt: skip
 
 

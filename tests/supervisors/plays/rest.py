@@ -89,7 +89,7 @@ class RestRules(PlayModel):
             self.expect(bool(full), "publishers wait, but no member is full", TOPIC)
         for member in topic.members:
             if member.overflow is not TopicOverflow.UNSUBSCRIBE:
-                self.expect(member.depth <= 3, "a queue over its capacity", TOPIC)
+                self.expect(member.depth <= 8, "a queue over its capacity", TOPIC)
 
     def _check_pool(self, pool: KeyedPool) -> None:
         for cell in pool.cells():
