@@ -13,8 +13,9 @@ from tests.mutants.delivery_mutations import DELIVERY
 from tests.mutants.front_mutations import FRONT
 from tests.mutants.platform_mutations import PLATFORM
 from tests.mutants.receiver_mutations import RECEIVERS
+from tests.mutants.runtime_mutations import RUNTIME
 
-MUTATIONS: Final = (*ACCESS, *DELIVERY, *RECEIVERS, *PLATFORM, *FRONT)
+MUTATIONS: Final = (*ACCESS, *DELIVERY, *RECEIVERS, *PLATFORM, *FRONT, *RUNTIME)
 ASVS: Final = (*ASVS_FRONT, *ASVS_ACCESS, *ASVS_DATA, *ASVS_HOUSE)
 """Those that the rows of docs/asvs.toml name, each found by one test function."""
 ALL: Final = (*MUTATIONS, *ASVS)
