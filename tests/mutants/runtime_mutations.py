@@ -1,4 +1,4 @@
-"""Faults of the actor runtime that its random plays find."""
+"""Faults of the actor runtime that its random plays, or one test, find."""
 
 from __future__ import annotations
 
@@ -36,14 +36,7 @@ RUNTIME: Final = (
         f"{_RUNTIME}/worker_pool.py",
         "        await super().offer_when_room(item)\n        self.pass_on()\n",
         "        await super().offer_when_room(item)\n",
-        _PLAYS,
-    ),
-    Mutation(
-        "a worker that ends leaves the mailbox to nobody",
-        f"{_RUNTIME}/worker_pool.py",
-        "        super()._finish(failure, terminate=terminate)\n        self._front.pass_on()\n",
-        "        super()._finish(failure, terminate=terminate)\n",
-        _PLAYS,
+        "tests/supervisors/test_worker_pools.py::test_senders_that_wait_for_room_wake_free_workers",
     ),
     Mutation(
         "a timer that is cancelled after it has expired fires",
@@ -59,13 +52,6 @@ RUNTIME: Final = (
         f"{_RUNTIME}/mailbox.py",
         "self._returned.extendleft(reversed(items))",
         "self._returned.extendleft(items)",
-        _PLAYS,
-    ),
-    Mutation(
-        "an actor that is full of work is not woken by its end",
-        f"{_RUNTIME}/operations.py",
-        "if not cell.scheduled and (cell.full_of_work or cell.mailbox_held",
-        "if not cell.scheduled and (cell.mailbox_held",
         _PLAYS,
     ),
     Mutation(
