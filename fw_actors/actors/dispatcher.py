@@ -192,7 +192,7 @@ class Dispatcher(Actor):
         claims = self._deliveries if self._packed else self._deliveries.row_by_row
         try:
             await self._repair.run(self._store, self.context.log, self.context.clock.now())
-            token = new_lease_token(self.context.entropy)
+            token, began = new_lease_token(self.context.entropy), self.context.time()
             batch = await self._store.write(
                 lambda tx: claims.claim(tx, plan, token),
                 durable=False,  # a lease lost in a power failure is taken again
@@ -211,7 +211,12 @@ class Dispatcher(Actor):
         self._more = batch.more
         unstarted = self._start_all(due, plan)
         self._forget_idle_receivers()
-        self._polls.after(UNAVAILABLE_SECONDS if unstarted else self._seconds_until(batch))
+        wait = self._seconds_until(batch)
+        if not wait and batch.leased is None:
+            # It may take long to skip many locked rows; so claims occupy the store half of the time
+            # at most.
+            wait = min(MAX_SLEEP_SECONDS, self.context.time() - began)
+        self._polls.after(UNAVAILABLE_SECONDS if unstarted else wait)
         # No message tells of recorded outcomes, and those of slots that the claim did not have may
         # have been recorded while it ran. Whether slots were scarce shows only what it left free.
         if self._more and self._is_scarce(plan.left) and (awaited or self._outcomes_awaited):

@@ -43,6 +43,7 @@ from tests.fw_actors.actors.delivery_kit import (
     delivering,
 )
 from tests.fw_actors.actors.node_kit import VirtualNode, VirtualNodes
+from tests.fw_actors.actors.store_delays import delay_writes
 from tests.site_kit import inline_site, keep_database_at
 
 SEEDS: Final = range(int(os.environ.get("NODE_SEEDS", "6")))
@@ -515,3 +516,32 @@ async def test_delivery_that_another_transaction_has_locked_is_claimed_soon(
         began = trio.current_time()
         await trio.sleep(2.0)
     assert [got.at - began for got in receiver.posts] == pytest.approx([0.0], abs=0.05)
+
+
+async def test_claims_that_skip_locked_deliveries_leave_half_of_the_time(
+    tmp_path: Path, autojump_clock: MockClock, kept_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rename of a Webhook may lock a million, which each claim tries one by one (B-238)."""
+    keep_database_at(tmp_path, kept_schema)
+    async with delivering(tmp_path, ScriptedReceiver(["200"])) as post:
+        await post.webhook()
+        with psycopg.connect(kept_schema) as other:
+
+            def lock() -> None:
+                other.execute(LOCK_DUE, [post.site.clock.now()])
+
+            def emit_locked(tx: Tx) -> None:
+                tx.after_commit(lock)
+                post.site.handle(tx, "Administrator").webhooks.emit("invoice.paid", {})
+
+            await post.site.store.write(emit_locked)
+            claims: list[float] = []
+
+            def delay(answer: object) -> float:
+                claims.append(trio.current_time())
+                return 0.3
+
+            delay_writes(monkeypatch, post.site.store, after=delay)
+            await trio.sleep(6.0)
+            other.rollback()
+    assert 8 <= len(claims) <= 11
