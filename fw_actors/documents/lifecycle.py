@@ -60,7 +60,7 @@ def atomic(fw: Fw, doc: DocType, *, alone: bool = False) -> Iterator[None]:
     savepoint is needed.
     """
     before = dict(doc.__dict__)
-    tables = [] if alone else [_kept_rows(before[table.name]) for table in doc.meta.tables]
+    tables = [] if alone else [_kept_rows(before.get(table.name)) for table in doc.meta.tables]
     try:
         with nullcontext() if alone else fw.tx.savepoint():
             yield
