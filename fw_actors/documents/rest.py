@@ -145,24 +145,28 @@ def _shaped_rows(
     blank = _Base(fw, child, None)
     # Fields that the caller may not write, or even read, are kept without being sent.
     kept = [field for field in child.meta.groups.limited if not _may_write(fw, owner, field)]
-    rows = []
+    rows, resent = [], set[Any]()
     for row in value:
         name = row.get("name")
         known = stored.get(name) if isinstance(name, str) else None
         before = blank if known is None else _Base(fw, child, known)
-        rows.append(_shaped_row(fw, owner, child.meta, row, before, kept))
+        shaped = _shaped_row(fw, owner, child.meta, row, before)
+        source = blank if known is None or name in resent else before  # sent twice: a new row
+        rows.append({**{field.name: source.doc.__dict__[field.name] for field in kept}, **shaped})
+        resent.add(name)
     return rows
 
 
 def _shaped_row(
-    fw: Fw, owner: Meta, meta: Meta, row: Mapping[str, Any], before: _Base, kept: list[Field]
+    fw: Fw, owner: Meta, meta: Meta, row: Mapping[str, Any], before: _Base
 ) -> dict[str, Any]:
-    shaped = {field.name: before.doc.__dict__[field.name] for field in kept}
+    """Return the fields of a row that its writer may write."""
+    shaped: dict[str, Any] = {}
     for key, value in row.items():
         field = meta.fields.get(key)
         if field is not None:
             _require_writable(fw, owner, field, value, before)
-            if field not in kept:
+            if _may_write(fw, owner, field):
                 shaped[key] = _shaped(fw, owner, field, value, before)
         elif key == "name":
             if not isinstance(value, str | None):

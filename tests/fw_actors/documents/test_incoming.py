@@ -48,6 +48,13 @@ async def test_row_resent_by_caller_keeps_unseen_fields(order: ShopSite) -> None
     assert (doc.lines[0].vault("token"), doc.lines[0].pin) == ("t", "p")
 
 
+async def test_row_sent_twice_copies_no_unseen_field(order: ShopSite) -> None:
+    """The second one is a new row (D-95), whose unseen fields its writer may not set (D-90)."""
+    first = (await order.do(lambda fw: rest.read(fw, ORDER, NAME), "sam"))["lines"][0]
+    await save(order, {"lines": [first, first]})
+    assert [(row["cost"], row["batch"]) for row in await rows(order)] == [(3.5, "B1"), (None, None)]
+
+
 async def test_omitted_writable_row_field_takes_default(order: ShopSite) -> None:
     """Child rows are sent as whole lists (D-14)."""
     first = (await rows(order))[0]
