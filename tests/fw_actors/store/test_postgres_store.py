@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 import trio
 from sqlalchemy import text as sql
 
@@ -557,3 +558,17 @@ async def test_standalone_statements_override_session_defaults_of_database(
                 "SET default_transaction_read_only = off; "
                 f"ALTER DATABASE {DATABASE} RESET {setting}"
             )
+
+
+async def test_postgres_returns_all_digits_of_floats_if_database_rounds_them(
+    open_store: OpenStore, cluster: PostgresCluster, postgres_url: str
+) -> None:
+    """A number reads as it was stored, as on SQLite (O-10)."""
+    number = 0.1 + 0.2
+    stored = sa.cast(sa.literal(number), sa.Double)
+    cluster.execute(f"ALTER DATABASE {DATABASE} SET extra_float_digits = 0")
+    try:
+        async with open_store() as store:
+            assert await store.read(lambda tx: tx.scalar(sa.select(stored))) == number
+    finally:
+        cluster.execute(f"ALTER DATABASE {DATABASE} RESET extra_float_digits")
