@@ -30,7 +30,7 @@ class ListModel:
         """Return the answer to a valid query that names its `fields`."""
         filters = json.loads(query.get("filters", "[]"))
         found = [each for each in documents if all(self._meets(each, one) for one in filters)]
-        self._sort(found, query.get("order_by", "creation desc"))
+        self._sort(found, query.get("order_by") or "creation desc")
         start, limit = int(query.get("start", "0")), int(query.get("limit", "20"))
         names = json.loads(query["fields"])
         page = [{name: each[name] for name in names} for each in found[start : start + limit]]
