@@ -15,8 +15,9 @@ from urllib.request import urlopen
 import msgspec
 
 from fw_actors.config import Config
-from fw_actors.rules.findings import Finding, Section, ok, warning
+from fw_actors.rules.findings import Finding, Section, ok, problem, warning
 from supervisors.service.background import RunState, ServiceStatus, status
+from supervisors.service.process import ServingState
 from supervisors.service.site_files import (
     RunningWorker,
     SitePaths,
@@ -91,11 +92,18 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
         int(sum(_values(metrics or (), _IGNORED))),
         _size(paths.log),
         is_https and deployment.trust_proxy.is_off,
-        sum(1 for up in _values(metrics or (), _UP) if not up),
+        _silent(now, metrics),
         tuple(_worker_facts(config, worker) for worker in running_workers(paths)),
         metrics is None,
         _scarce_files(metrics or ()),
     )
+
+
+def _silent(now: ServiceStatus, metrics: Sequence[str] | None) -> int:
+    """Return the number of processes that do not answer, as they tell, or else their supervisor."""
+    if metrics is not None:
+        return sum(1 for up in _values(metrics, _UP) if not up)
+    return sum(each.state == ServingState.SILENT for each in now.serving)
 
 
 def _scarce_files(metrics: Sequence[str]) -> tuple[int, int] | None:
@@ -140,7 +148,15 @@ def _run_findings(facts: ServiceFacts) -> Iterator[Finding]:
     else:
         where = f" at {now.url}" if now.url else ""
         count = f", in {now.processes} processes" if now.processes > 1 else ""
-        yield ok(f"the service is {now.state.value}{where}{count}")
+        text = f"the service is {now.state.value}{where}{count}"
+        if facts.silent_processes and facts.silent_processes >= now.processes:
+            yield problem(
+                f"{text}, of which none answers",
+                "See its log, and end each process that hangs (fw status, kill -9): the service "
+                "replaces it. If that does not help: fw restart.",
+            )
+            return
+        yield ok(text)
     if facts.unanswered:
         yield warning(
             f"the service answers neither at the socket of fw console nor at {now.url}/metrics: "

@@ -17,7 +17,8 @@ from supervisors.service import examination, site_files
 from supervisors.service.background import RunState, ServiceStatus
 from supervisors.service.console_socket import listening
 from supervisors.service.examination import ServiceFacts, evaluate_service, service_facts
-from supervisors.service.site_files import ServeLock, SitePaths
+from supervisors.service.process import ServingRecord, ServingState
+from supervisors.service.site_files import PidFile, ServeLock, SitePaths
 from tests.site_kit import make_config
 
 RUNNING = ServiceStatus(RunState.RUNNING, 7, "http://127.0.0.1:8000", "1.0")
@@ -47,6 +48,29 @@ def test_doctor_accepts_a_stopped_service() -> None:
 def test_doctor_warns_of_service_problems(facts: ServiceFacts, word: str) -> None:
     (only,) = evaluate_service(facts).texts(Level.WARNING)
     assert word in only
+
+
+def test_doctor_reports_a_service_of_which_no_process_answers() -> None:
+    """O-145: it runs, but it is not ok."""
+    facts = ServiceFacts(IN_TWO, "1.0", (), (), silent_processes=2, unanswered=True)
+    section = evaluate_service(facts)
+    assert section.texts(Level.PROBLEM) == [
+        "the service is running at http://127.0.0.1:8000, in 2 processes, of which none answers"
+    ]
+    assert section.texts(Level.OK) == section.texts(Level.WARNING) == []
+
+
+def test_service_facts_use_the_record_of_the_supervisor(tmp_path: Path) -> None:
+    """O-49: it says which process is silent, also if none gives the metrics."""
+    config, paths = make_config(tmp_path), SitePaths(tmp_path)
+    paths.prepare()
+    silent = tuple(ServingRecord(n, ServingState.SILENT, 1) for n in (1, 2))
+    record = PidFile(os.getpid(), None, "1.0", "http://127.0.0.1:1", 2, silent)
+    with ServeLock(paths.lock) as lock:
+        assert lock.acquire()
+        site_files.write(paths.pid, record)
+        facts = service_facts(config, "1.0")
+    assert (facts.silent_processes, facts.unanswered) == (2, True)
 
 
 def test_service_facts_measure_the_background_log(tmp_path: Path) -> None:
