@@ -247,7 +247,10 @@ class PlayModel(Cast):
         if value is not None:
             self.expect(letter.value == value == letter.number, f"{letter!r}: {value}", name)
             return
-        early = letter.in_order and now < letter.due - EPSILON
+        early = now < letter.due - EPSILON
+        step: PlayLetter | None = letter
+        while step is not None and early:  # the deadline of a request of `context.ask` is not known
+            early, step = step.in_order, step.parent
         if letter.value is not None and early:
             self.expect(False, f"{letter!r} was answered, but got {error!r}", name)
         match error:
