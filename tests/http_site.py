@@ -13,6 +13,7 @@ import trio
 
 from fw_actors.runtime import SeededEntropy, TrioClock
 from supervisors.service.tree import RunningService, open_service
+from tests.app_modules import apps_as_they_were
 from tests.mail_kit import RecordingLog
 from tests.site_kit import START_MS, make_config
 from tests.staff import PASSWORD, Staffed
@@ -101,9 +102,13 @@ async def http_site(folder: Path, seed: int = 1, **changes: Any) -> AsyncIterato
     clock = ForwardClock(START_MS + round(trio.current_time() * 1000))
     entropy, log = SeededEntropy(seed), RecordingLog()
     opening = open_service(config, log=log, front=False, clock=clock, entropy=entropy, inline=True)
-    async with opening as service:
-        settings = Settings(
-            name="tests", url=URL, trust=config.deployment.trust_proxy, tracer=service.site.tracer
-        )
-        app = make_app(service.gateway, settings, entropy)
-        yield HttpSite(service.site, service, app, clock, log)
+    with apps_as_they_were(folder):
+        async with opening as service:
+            settings = Settings(
+                name="tests",
+                url=URL,
+                trust=config.deployment.trust_proxy,
+                tracer=service.site.tracer,
+            )
+            app = make_app(service.gateway, settings, entropy)
+            yield HttpSite(service.site, service, app, clock, log)

@@ -1,4 +1,4 @@
-"""Open connections: their limits, clients and sockets.
+"""Connections: how they are accepted, their limits, clients and sockets.
 
 A connection keeps the server waiting while its client has not sent a complete request, or does not
 read its response. Only such a connection may be closed to make room for another one, the longest
@@ -7,10 +7,14 @@ waiting first; a connection whose request is being served is never closed.
 
 from __future__ import annotations
 
+import errno
 import os
+import select
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from math import inf
 from typing import Final
 
 import trio
@@ -403,3 +407,69 @@ def _expired(waiting: dict[ClientConnection, None], since: float) -> Iterator[Cl
         if connection.since > since:
             return
         yield connection
+
+
+NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# Errors of accept(2) for a connection that failed in the queue; the next one may be fine.
+GONE: Final = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ENOPROTOOPT,
+        errno.EPROTO,
+    }
+)
+RAISE_LIMIT: Final = "raise the limit of open files: LimitNOFILE= in the unit, or ulimit -n"
+AGAIN_SECONDS: Final = 0.1
+REPORT_SECONDS: Final = 60.0
+
+
+class PatientListener(trio.abc.Listener[trio.SocketStream]):
+    """Accepts connections, also while no file descriptor is left.
+
+    Args:
+        listening: the bound socket.
+        make_room: closes a connection to free a descriptor; returns whether there was one.
+        report: logs the reason for which a connection cannot be accepted, at most once a minute.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make_room: Callable[[], bool],
+        report: Callable[[str], object],
+    ) -> None:
+        self._inner = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+        self._queue = select.poll()
+        self._queue.register(listening, select.POLLIN)
+        self._make_room, self._report = make_room, report
+        self._reported = -inf
+
+    async def accept(self) -> trio.SocketStream:
+        """Return the next connection."""
+        while True:
+            try:
+                return await self._inner.accept()
+            except OSError as error:
+                if error.errno in GONE:
+                    continue
+                if error.errno not in NO_ROOM:
+                    raise
+                reason = os.strerror(error.errno)
+            # Without a descriptor accept(2) fails even if no connection waits.
+            if not self._queue.poll(0):
+                await trio.lowlevel.wait_readable(self._inner.socket)
+                continue
+            now = trio.current_time()
+            if now - self._reported >= REPORT_SECONDS:
+                self._reported = now
+                self._report(reason)
+            if not self._make_room():
+                await trio.sleep(AGAIN_SECONDS)
+
+    async def aclose(self) -> None:
+        """Close the socket."""
+        await self._inner.aclose()

@@ -13,10 +13,16 @@ import structlog
 import trio
 
 from web.app import FrontEnd
-from web.connections import ClientStream, ConnectionLimits, OpenConnections
+from web.connections import (
+    RAISE_LIMIT,
+    ClientStream,
+    ConnectionLimits,
+    OpenConnections,
+    PatientListener,
+)
 from web.exchange import is_trusted
 from web.http11 import DateLine, Http11Connection
-from web.listening import RAISE_LIMIT, Bound, PatientListener
+from web.listening import Bound
 
 
 async def serve(

@@ -186,8 +186,9 @@ class _Textual(Field):
     def _accept(self, value: Any) -> str:
         if not isinstance(value, str):
             raise self.shape()
-        # JSON's encoder refuses a text of a subclass.
-        text = value if type(value) is str else str.__str__(value)
+        # JSON's encoder refuses a text of a subclass. A field that is not stored may hold one: a
+        # password that is hashed already.
+        text = str.__str__(value) if type(value) is not str and self.stored else value
         plain = text.isascii() and text.isprintable()  # the fast path for most texts
         if not plain and self.controls.search(text):
             raise ShapeError(f"{self.name} must not contain a control character.")

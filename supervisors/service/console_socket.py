@@ -27,7 +27,6 @@ from fw_actors.errors import BadRequestError, FwError, OverloadedError
 from fw_actors.runtime import Log
 from supervisors.children import ChildSpec, task_child
 from supervisors.service.site_files import path_in, peer_user
-from web.listening import PatientListener
 
 if TYPE_CHECKING:
     from fw_actors.actors.console import Console  # `fw console` looks here for the socket alone
@@ -110,6 +109,8 @@ def console_socket(
     If no socket can be created, the service runs without one and logs a warning. A socket that
     another program has removed, as those do that clean folders for temporary files, is made again.
     """
+    from web.connections import PatientListener  # `fw console` would wait for its imports
+
     server = _ConsoleServer(console, _acts_of(console), log, metrics)
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
