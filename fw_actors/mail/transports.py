@@ -17,11 +17,11 @@ import smtplib
 import socket
 import ssl
 import unicodedata
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from email.message import EmailMessage
 from ipaddress import IPv6Address, ip_address
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, BinaryIO, ClassVar, Final, Protocol
 
 import trio
 
@@ -210,6 +210,8 @@ TIMEOUT_SECONDS: Final = 15.0
 QUIT_SECONDS: Final = 2.0
 """For the reply to QUIT: after the message is accepted, the attempt must not time out."""
 
+MAX_REPLY_BYTES: Final = 64 * 1024
+
 BeforeReply = Callable[[smtplib.SMTP], None]
 
 
@@ -290,6 +292,47 @@ class SmtpSession:
         smtp.login(self._mail.user, self._mail.password)
 
 
+class _BoundedReplies:
+    """The stream of a server's replies, of which each may have `MAX_REPLY_BYTES`.
+
+    smtplib reads the lines of a reply until the last one, however many there are. An aborted
+    connection ends only when no more bytes arrive.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._left = MAX_REPLY_BYTES
+
+    def begin(self) -> None:
+        """Begin a reply."""
+        self._left = MAX_REPLY_BYTES
+
+    def readline(self, limit: int) -> bytes:
+        """Return the next line, or `limit` bytes of it. Raises: MailNotSent."""
+        line = self._stream.readline(limit)
+        self._left -= len(line)
+        if self._left < 0:
+            raise MailNotSent(f"smtp: a reply must have at most {MAX_REPLY_BYTES} bytes.")
+        return line
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+
+@contextmanager
+def _bounded_reply(smtp: smtplib.SMTP) -> Iterator[None]:
+    """Limit the reply that is read in the block; a longer one closes the connection."""
+    if smtp.file is None:  # a new connection, or TLS has begun
+        smtp.file = _BoundedReplies(_open_socket(smtp).makefile("rb"))
+    smtp.file.begin()
+    try:
+        yield
+    except MailNotSent:
+        smtp.close()
+        raise
+
+
 class _Plain(smtplib.SMTP):
     """Registers the connection before each reply, so that a stuck greeting can be aborted."""
 
@@ -299,7 +342,8 @@ class _Plain(smtplib.SMTP):
 
     def getreply(self) -> tuple[int, bytes]:
         self._before_reply(self)
-        return super().getreply()
+        with _bounded_reply(self):
+            return super().getreply()
 
 
 class _Secured(smtplib.SMTP_SSL):
@@ -313,7 +357,8 @@ class _Secured(smtplib.SMTP_SSL):
 
     def getreply(self) -> tuple[int, bytes]:
         self._before_reply(self)
-        return super().getreply()
+        with _bounded_reply(self):
+            return super().getreply()
 
 
 def _open_socket(smtp: smtplib.SMTP) -> socket.socket:

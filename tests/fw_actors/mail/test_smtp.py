@@ -244,19 +244,35 @@ async def test_cancelled_smtp_attempt_closes_connection() -> None:
     assert heard == [b""]
 
 
+def greet_endlessly(connected: socket.socket) -> None:
+    with connected, suppress(OSError):
+        while True:
+            connected.sendall(b"220-and another line\r\n")
+
+
+async def test_smtp_reply_without_end_is_refused() -> None:
+    """O-59: only the last line of a reply ends it."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(10)
+
+        async def listen() -> None:
+            connected, _ = await trio.to_thread.run_sync(listening.accept)
+            await trio.to_thread.run_sync(greet_endlessly, connected)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listen)
+            with pytest.raises(MailNotSent, match="a reply must have at most 65536 bytes"):
+                await transport(listening.getsockname()[1]).send(MESSAGE)
+
+
 async def test_cancelled_smtp_attempt_leaves_endless_greeting() -> None:
     """A thread left behind would hold one of the four slots for ever."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def greet(connected: socket.socket) -> None:
-            with connected, suppress(OSError):
-                while True:
-                    connected.sendall(b"220-and another line\r\n")
-
         async def listen() -> None:
             connected, _ = await trio.to_thread.run_sync(listening.accept)
             greeted.set()
-            await trio.to_thread.run_sync(greet, connected)
+            await trio.to_thread.run_sync(greet_endlessly, connected)
 
         greeted = trio.Event()
         async with trio.open_nursery() as nursery:
