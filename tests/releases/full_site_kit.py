@@ -57,7 +57,7 @@ user("invited")
 user("gone", enabled=0, new_password=password)
 webhook("sent", event_type="Custom", custom_event="a")
 webhook("retried", event_type="Custom", custom_event="a", max_attempts=10)
-webhook("leased", event_type="Custom", custom_event="a", timeout=30)
+webhook("leased", event_type="Custom", custom_event="a", timeout=15)
 webhook("paused", event_type="Custom", custom_event="a")
 webhook("limited", event_type="Custom", custom_event="a", rate_limit=1)
 webhook("ordered", event_type="Document", webhook_doctype="Note", on_insert=1, on_update=1,

@@ -149,10 +149,11 @@ def expect_access(admin: httpx.Client, url: str, key: str) -> None:
 def expect_deliveries(site: Installed, receiver: UpgradeReceiver) -> None:
     """All but those of the paused Webhook arrive, those of a document in its order."""
     arrived = {(name, "Sent") for name in ("sent", "retried", "leased", "limited", "ordered")}
-    end = time.monotonic() + 120
+    receiver.until("/leased", 6)  # again, after the leases of the killed process
+    end = time.monotonic() + 60
     while (found := states(site)) != arrived | {("paused", "Queued")}:
         assert time.monotonic() < end, found
-        time.sleep(0.3)
+        time.sleep(0.5)
     assert orders(receiver) == {"one": [0, 1, 2, 3], "two": [0, 1, 2, 3]}
 
 
