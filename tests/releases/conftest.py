@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.installed_wheel import InstalledWheel
-from tests.releases.upgrade_kit import OldBuild, UpgradeReceiver, old_builds, upgrade_receiver
-
-OF_A_NIGHT = ("test_full_site", "test_rolling_upgrade")
+from tests.releases.upgrade_kit import (
+    ALL_BUILDS,
+    OldBuild,
+    UpgradeReceiver,
+    old_builds,
+    upgrade_receiver,
+)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "old_build" in metafunc.fixturenames:
         builds = old_builds()
-        if metafunc.module.__name__.endswith(OF_A_NIGHT) and not os.environ.get("ALL_BUILDS"):
-            builds = builds[:1]  # the last release
+        if not ALL_BUILDS:
+            is_backup = metafunc.module.__name__.endswith("test_upgrade")
+            builds = (
+                builds[-1:] if is_backup else builds[:1]
+            )  # an older schema, or the last release
         metafunc.parametrize("old_build", builds, ids=lambda build: build.version)
 
 

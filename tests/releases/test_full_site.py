@@ -18,12 +18,12 @@ from fw_actors.store.statement import POSTGRESQL, SQLITE
 from supervisors.service import site_files
 from supervisors.service.site_files import SitePaths
 from tests.releases.full_site_kit import APP, KEY, PASSWORD, changed, fill, rows_of
-from tests.releases.upgrade_kit import Installed, UpgradeReceiver
+from tests.releases.upgrade_kit import ALL_BUILDS, Installed, UpgradeReceiver
 
 CSRF = {"X-FW-CSRF": "1"}
 
 
-@pytest.fixture(params=(SQLITE, POSTGRESQL))
+@pytest.fixture(params=(SQLITE, POSTGRESQL) if ALL_BUILDS else (SQLITE,))
 def site(tmp_path: Path, request: pytest.FixtureRequest) -> Installed:
     """An empty site on each store. Mails wait: nothing listens at the port of the mail server."""
     environ = {

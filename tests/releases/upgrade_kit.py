@@ -29,6 +29,8 @@ from supervisors.service.site_files import SitePaths
 from tests.installed_wheel import build_wheel, empty_environment, install
 
 ROOT: Final = Path(__file__).parents[2]
+ALL_BUILDS: Final = bool(os.environ.get("ALL_BUILDS"))
+"""Whether each test is run with each build and store, as every night."""
 NEWEST: Final = FIRST_VERSION + len(STEPS)
 MIGRATIONS: Final = "fw_actors/store/migrations.py"
 RELEASED: Final = re.compile(rb'^RELEASE: Final = "([^"]+)"$', re.MULTILINE)
