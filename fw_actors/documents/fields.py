@@ -289,7 +289,7 @@ class Float(Field):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.shape()
         if (isinstance(value, int) and abs(value) > LARGEST_INTEGER) or not math.isfinite(value):
-            raise ShapeError(f"{self.name} must be finite, and a whole number within 2^53.")
+            raise ShapeError(f"{self.name} must be finite; a whole number must be within 2^53.")
         return value + 0.0  # -0.0 becomes 0.0, because SQLite does not store the sign of zero
 
 
