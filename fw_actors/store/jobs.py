@@ -44,6 +44,8 @@ from fw_actors.store.transaction import Tx
 
 ERROR_CHARACTERS: Final = 500
 """The maximum length of a stored error; callers cut longer ones."""
+RETRY_MS: Final = 20
+"""The time after which a claim is repeated that has skipped what another transaction had locked."""
 
 
 class LeasedJob(msgspec.Struct, frozen=True):
@@ -376,14 +378,20 @@ def heads(tx: Tx, queue: str) -> list[QueueHead]:
     return [QueueHead(*row) for row in tx.rows(HEADS, queue=queue)]
 
 
-def next_due(tx: Tx, queue: str, partition: str, *, overdue: bool = False) -> int | None:
-    """Return the earliest `next_at` in the future of a partition: a due time, or a lease's end.
-
-    `overdue`: also one that has passed.
-    """
-    now = -1 if overdue else tx.now
-    due: int | None = tx.scalar(NEXT_DUE, queue=queue, partition=partition, now=now)
+def next_due(tx: Tx, queue: str, partition: str) -> int | None:
+    """Return the earliest `next_at` in the future of a partition: a due time, or a lease's end."""
+    due: int | None = tx.scalar(NEXT_DUE, queue=queue, partition=partition, now=tx.now)
     return due
+
+
+def next_claim(tx: Tx, queue: str, partition: str) -> int | None:
+    """Return the time (ms) of the next claim in a partition, after one that has leased all it saw.
+
+    A job that is still due is locked by another transaction (PostgreSQL), which may end without a
+    lease.
+    """
+    due: int | None = tx.scalar(NEXT_DUE, queue=queue, partition=partition, now=-1)
+    return tx.now + RETRY_MS if due is not None and due <= tx.now else due
 
 
 def reschedule(tx: Tx, queue: str, latest: int) -> int:

@@ -73,11 +73,8 @@ class WriteTrouble:
         self._lock = threading.Lock()
         self._reasons: set[str] = set()
         self._refused_at = 0.0
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the end of a trouble is still to be logged."""
-        return bool(self._reasons)
+        self.is_known = False
+        """Whether the end of a trouble is still to be logged; read after each commit."""
 
     def refused(self, reason: str) -> None:
         """Log that the database refuses writes, unless that is known."""
@@ -85,6 +82,7 @@ class WriteTrouble:
             self._refused_at = time.monotonic()
             is_new = reason not in self._reasons
             self._reasons.add(reason)
+            self.is_known = True
         if is_new:
             _log.warning("the database refuses writes: %s", reason)
 
@@ -94,6 +92,7 @@ class WriteTrouble:
             if not self._reasons or time.monotonic() - self._refused_at < QUIET_SECONDS:
                 return
             self._reasons.clear()
+            self.is_known = False
         _log.warning("the database takes writes again")
 
 

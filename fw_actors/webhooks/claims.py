@@ -52,7 +52,7 @@ from fw_actors.store.ordered_jobs import held_ordered, leave, next_after
 from fw_actors.store.schema import JOB
 from fw_actors.store.statement import KEPT
 from fw_actors.webhooks.events import QUEUE
-from fw_actors.webhooks.pacing import PacedClaims, PacedLease, lock_claim_rows, next_claim
+from fw_actors.webhooks.pacing import PacedClaims, PacedLease, lock_claim_rows
 
 SHORT: Final = 16_384
 """In bytes. Longer payloads are read one by one, so that no value exceeds SQLite's limit."""
@@ -433,7 +433,7 @@ def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedL
     count = jobs.lease(tx, QUEUE, webhook, free, lease_ms, token)
     if count == free:
         return PacedLease(count, more=True)
-    return PacedLease(count, next_at=next_claim(tx, webhook))
+    return PacedLease(count, next_at=jobs.next_claim(tx, QUEUE, webhook))
 
 
 def give_back_all(tx: Tx, held: Sequence[int], token: str) -> None:

@@ -162,8 +162,6 @@ def _write(tx: Tx, pause: WebhookPause) -> None:
     tx.run(_WRITE, webhook=pause.webhook, since=pause.since, until=pause.until)
 
 
-RETRY_MS: Final = 20
-"""The time after which a claim is repeated that has skipped what another transaction had locked."""
 MAX_HINTS: Final = 1024
 
 _C: Final = WEBHOOK_CLAIM.c
@@ -257,11 +255,11 @@ class PacedClaims:
     ) -> PacedLease:
         """Lease at most `free` due deliveries of a Webhook, and no more than its limits permit."""
         at = self._allowed_at.get(webhook.name, 0)
-        if tx.now < at <= tx.now + MS_PER_SECOND + RETRY_MS:  # else the clock was changed
+        if tx.now < at <= tx.now + MS_PER_SECOND + jobs.RETRY_MS:  # else the clock was changed
             return PacedLease(0, next_at=at)
         used_until = lock_claim_row(tx, webhook.name)
         if used_until is None:
-            return PacedLease(0, next_at=tx.now + RETRY_MS)
+            return PacedLease(0, next_at=tx.now + jobs.RETRY_MS)
         allowance, most = None, free
         if webhook.rate_limit:
             allowance = rate_allowance(webhook.rate_limit, used_until, tx.now)
@@ -297,17 +295,7 @@ class PacedClaims:
             return PacedLease(leased, next_at=tx.now)
         if found.blocked:
             return PacedLease(leased, next_at=jobs.next_due(tx, QUEUE, webhook.name))
-        return PacedLease(leased, next_at=next_claim(tx, webhook.name))
-
-
-def next_claim(tx: Tx, webhook: str) -> int | None:
-    """Return the time (ms) of the next claim for a Webhook, after one that has leased all it saw.
-
-    A delivery that is still due is locked by another transaction (PostgreSQL), which may end
-    without a lease.
-    """
-    due = jobs.next_due(tx, QUEUE, webhook, overdue=True)
-    return tx.now + RETRY_MS if due is not None and due <= tx.now else due
+        return PacedLease(leased, next_at=jobs.next_claim(tx, QUEUE, webhook.name))
 
 
 def lock_claim_row(tx: Tx, webhook: str) -> int | None:

@@ -195,9 +195,9 @@ DELIVERY: Final = (
     ),
     Mutation(
         "a claim forgets what another transaction has locked",
-        "fw_actors/webhooks/pacing.py",
-        "overdue=True",
-        "overdue=False",
+        "fw_actors/store/jobs.py",
+        "partition=partition, now=-1)",
+        "partition=partition, now=tx.now)",
         f"{_NODES}::test_delivery_that_another_transaction_has_locked_is_claimed_soon",
     ),
     Mutation(
