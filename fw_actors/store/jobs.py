@@ -385,11 +385,8 @@ def next_due(tx: Tx, queue: str, partition: str) -> int | None:
 
 
 def next_claim(tx: Tx, queue: str, partition: str) -> int | None:
-    """Return the time (ms) of the next claim in a partition, after one that has leased all it saw.
-
-    A job that is still due is locked by another transaction (PostgreSQL), which may end without a
-    lease.
-    """
+    """Return the time (ms) of the next claim in a partition, after one that has leased all it saw:
+    soon if a job is still due, which is locked by another transaction (PostgreSQL)."""
     due: int | None = tx.scalar(NEXT_DUE, queue=queue, partition=partition, now=-1)
     return tx.now + RETRY_MS if due is not None and due <= tx.now else due
 
