@@ -123,6 +123,11 @@ class AttemptsInFlight:
         """Whether an `AttemptsEnded` is in the Dispatcher's mailbox."""
         self._last_number = 0
 
+    @property
+    def count(self) -> int:
+        """The number of attempts that have not ended."""
+        return len(self._begun)
+
     def begin(self, due: LeasedDelivery, target: Endpoint | None) -> Attempt:
         """Return a new attempt, which uses a slot of its receiver until it ends."""
         self._last_number = number = self._last_number + 1
@@ -290,10 +295,11 @@ class DeliveryActor(Actor):
             began = ended.at - ended.duration_ms
             meter.waited.observe((began - due.job.created) / MS_PER_SECOND)
         # At thousands a second, the line of an ordinary delivery costs more than its way.
-        log = {
-            DeliveryStatus.SENT: self._deps.log.debug,
-            DeliveryStatus.FAILED: self._deps.log.warning,  # nothing tries it again by itself
-        }.get(status, self._deps.log.info)
+        log = self._deps.log.info
+        if status is DeliveryStatus.SENT:
+            log = self._deps.log.debug
+        elif status is DeliveryStatus.FAILED:
+            log = self._deps.log.warning  # nothing tries it again by itself
         context = stored_context(due.trace) if due.trace else None
         if context is not None:
             log = partial(log, trace_id=context.trace_id)
@@ -389,9 +395,9 @@ class DeliveryActor(Actor):
         status, now, wait = answer.status, self._deps.clock.now(), 0.0
         if self._deps.honour_retry_after:
             wait = retry_after_seconds(status, answer.retry_after, now)
-        ending, error = ending_of(status), error_of_answer(status, answer.location)
-        if error:  # may quote the receiver
-            error = self._deps.scrubber.scrub_known(error)
+        ending, error = ending_of(status), ""
+        if ending is not Ending.DELIVERED:  # its error may quote the receiver
+            error = self._deps.scrubber.scrub_known(error_of_answer(status, answer.location))
         return AttemptOutcome(
             ending, now, self._ms_since(began), status, answer.body, error, wait,
             answer.times, answer.address, self._signed,

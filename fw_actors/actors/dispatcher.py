@@ -26,7 +26,7 @@ from fw_actors.actors.queue_worker import (
     new_lease_token,
 )
 from fw_actors.errors import OverloadedError
-from fw_actors.http import Endpoint, Origin, parse_endpoint
+from fw_actors.http import Origin, parse_endpoint
 from fw_actors.rules.concurrency import ReceiverSlots
 from fw_actors.runtime import (
     Actor,
@@ -294,22 +294,18 @@ class Dispatcher(Actor):
     def _start_all(self, dues: Sequence[LeasedDelivery], plan: ClaimPlan) -> list[LeasedDelivery]:
         """Pass each delivery to an actor; return those for which no actor could be created."""
         unstarted, stored, target = [], None, None
+        receiver: ReceiverSlots | None = None
         for due in dues:
-            if due.stored is not stored:  # deliveries of one Webhook are adjacent
+            if receiver is None or due.stored is not stored:  # those of one Webhook are adjacent
                 stored, target = due.stored, plan.target(due.stored)
-            if not self._start(due, target):
+                receiver = self._receiver(target.origin if target is not None else None)
+            attempt = self._attempts.begin(due, target)
+            if self._actors.tell(due.delivery, attempt):
+                receiver.take(1)
+            else:  # no actor could be created
+                self._attempts.withdraw(attempt)
                 unstarted.append(due)
         return unstarted
-
-    def _start(self, due: LeasedDelivery, target: Endpoint | None) -> bool:
-        receiver = self._receiver(target.origin if target is not None else None)
-        receiver.take(1)
-        attempt = self._attempts.begin(due, target)
-        if self._actors.tell(due.delivery, attempt):
-            return True
-        self._attempts.withdraw(attempt)
-        receiver.ended()  # no actor could be created
-        return False
 
     def _receiver(self, origin: Origin | None) -> ReceiverSlots:
         """Return the slots of a receiver; made if necessary."""
@@ -359,7 +355,7 @@ class Dispatcher(Actor):
     @property
     def _outcomes_awaited(self) -> bool:
         """Whether some slots only wait for an outcome to be recorded."""
-        return len(self._actors) > sum(each.in_flight for each in self._receivers.values())
+        return len(self._actors) > self._attempts.count
 
     def _is_scarce(self, free: int) -> bool:
         """Return whether so few free slots may be too few for some receiver."""

@@ -86,8 +86,11 @@ COLUMNS: Final[dict[str, type]] = {
 the attempt, the others are in the order of `values`."""
 
 
-def values(ended: AttemptOutcome, verdict: Verdict) -> tuple[int | str | None, ...]:
-    """Return the values that an outcome writes, in the order of `COLUMNS` without the trace."""
+def values(ended: AttemptOutcome, verdict: Verdict, error: str) -> tuple[int | str | None, ...]:
+    """Return the values that an outcome writes, in the order of `COLUMNS` without the trace.
+
+    `error` is that of `error_of`.
+    """
     body = ended.response_body
     return (
         verdict.status,
@@ -96,7 +99,7 @@ def values(ended: AttemptOutcome, verdict: Verdict) -> tuple[int | str | None, .
         ended.at,
         ended.response_status,
         None if body is None else readable(body),
-        error_of(ended) or None,
+        error or None,
         ended.duration_ms,
     )
 
@@ -206,17 +209,16 @@ class Deliveries(DeliveryClaims):
                 backoff=self._backoff,
                 at_least=ended.wait_seconds,
             )
-            job, token = due.job.id, due.job.lease
+            job, token, error = due.job.id, due.job.lease, error_of(ended)
             ready.held.append((job, token))
             ready.statuses.append(verdict.status)
             if verdict.status is DeliveryStatus.SENT:
                 ready.sent.append((job, token))
             else:
-                settled = jobs.Settlement(job, token, verdict.next_attempt, error_of(ended))
-                ready.others.append(settled)
+                ready.others.append(jobs.Settlement(job, token, verdict.next_attempt, error))
             url = "" if due.stored is None else shown_url(due.stored.url)
             trace = written_trace(ended.times, ended.signed, ended.address, url)
-            rows.append((job, token, *values(ended, verdict), trace))
+            rows.append((job, token, *values(ended, verdict, error), trace))
             if due.attempts:
                 ready.again.append((job, token))
             if due.ordered:
@@ -225,7 +227,6 @@ class Deliveries(DeliveryClaims):
                 if due.stored is None or not due.stored.ordered or not due.stored.enabled:
                     ready.drained.add(job)
             if counted:
-                error = error_of(ended)
                 ready.counted.append((due.job.partition, verdict.status, ended.at, error))
                 leased[due.job.partition, "" if due.stored is None else due.stored.row_id] = job
         return ready._replace(

@@ -45,16 +45,16 @@ ACCESS: Final = (
     Mutation(
         "a delivery bypasses its DeliveryActor",
         "fw_actors/actors/dispatcher.py",
-        "        if self._actors.tell(due.delivery, attempt):\n",
-        "        import trio\n"
-        "        from fw_actors.rules.delivery import Ending\n"
-        "        from fw_actors.webhooks.deliveries import AttemptOutcome\n"
-        "        ended = AttemptOutcome(Ending.DELIVERED, due.job.created)\n"
-        "        batch = self._deliveries.outcome_batch([(due, ended)])\n"
-        "        trio.lowlevel.spawn_system_task(\n"
-        "            self._store.write, lambda tx: self._deliveries.settle_all(tx, batch)\n"
-        "        )\n"
-        "        if batch:\n",
+        "            if self._actors.tell(due.delivery, attempt):\n",
+        "            import trio\n"
+        "            from fw_actors.rules.delivery import Ending\n"
+        "            from fw_actors.webhooks.deliveries import AttemptOutcome\n"
+        "            ended = AttemptOutcome(Ending.DELIVERED, due.job.created)\n"
+        "            batch = self._deliveries.outcome_batch([(due, ended)])\n"
+        "            trio.lowlevel.spawn_system_task(\n"
+        "                self._store.write, lambda tx: self._deliveries.settle_all(tx, batch)\n"
+        "            )\n"
+        "            if batch:\n",
         "tests/access/test_background_actors.py",
     ),
     Mutation(
