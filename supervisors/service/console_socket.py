@@ -106,36 +106,43 @@ def console_socket(
     `metrics` is for `fw doctor`: over HTTP they are only for loopback and for API keys, and the
     service may be bound to another address.
 
-    If no socket can be created, the service runs without one and logs a warning. A socket that
-    another program has removed, as those do that clean folders for temporary files, is made again.
+    While no socket can be created, the service runs without one and has logged a warning. A socket
+    that another program has removed, as those do that clean folders for temporary files, is made
+    again.
     """
     from web.connections import PatientListener  # `fw console` would wait for its imports
 
     server = _ConsoleServer(console, _acts_of(console), log, metrics)
 
+    async def serve(opened: socket.socket) -> None:
+        listener = PatientListener(
+            opened,
+            lambda: False,
+            lambda reason: log.warning("console.no_descriptors", reason=reason),
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, server.attend, [listener])
+            await _until_removed(address_file, opened.getsockname())
+            nursery.cancel_scope.cancel()
+
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
-        begun = False
+        begun = is_missing = False
         while True:
             with ExitStack() as stack:
+                opened = None
                 try:
                     opened = stack.enter_context(listening(address_file, run_folder))
                 except OSError as error:
-                    log.warning("console.no_socket", reason=str(error))
-                    if not begun:
-                        task_status.started()
-                    await trio.sleep_forever()
-                listener = PatientListener(
-                    opened,
-                    lambda: False,
-                    lambda reason: log.warning("console.no_descriptors", reason=reason),
-                )
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(trio.serve_listeners, server.attend, [listener])
-                    if not begun:
-                        task_status.started()
-                        begun = True
-                    await _until_removed(address_file, opened.getsockname())
-                    nursery.cancel_scope.cancel()
+                    if not is_missing:
+                        log.warning("console.no_socket", reason=str(error))
+                is_missing = opened is None
+                if not begun:
+                    task_status.started()
+                    begun = True
+                if opened is None:
+                    await trio.sleep(LOOK_SECONDS)
+                else:
+                    await serve(opened)
 
     return task_child("console", run)
 
@@ -149,8 +156,10 @@ async def _until_removed(address_file: Path, path: str) -> None:
 def _is_at(address_file: Path, path: str) -> bool:
     try:
         return str(path_in(address_file)) == path and Path(path).exists()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError:  # as without a free descriptor, when `fw doctor` needs the socket
+        return True
 
 
 def _acts_of(console: Console) -> dict[str, Act]:

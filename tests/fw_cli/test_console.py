@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -20,6 +21,7 @@ from unittest.mock import Mock
 import httpx
 import pytest
 import trio
+import trio.testing
 from textual.widgets import DataTable, TabbedContent
 
 from fw_actors.actors.console import Console
@@ -28,10 +30,11 @@ from fw_cli.console_client import NOT_RUNNING, ConsoleClient
 from fw_cli.console_screen import ConsoleScreen
 from fw_cli.errors import CommandFailed
 from supervisors import open_supervisor
-from supervisors.service.console_socket import console_socket
+from supervisors.service.console_socket import LOOK_SECONDS, console_socket
 from supervisors.service.site_files import path_in
 from tests.fw_cli.conftest import CommandLine
 from tests.live_site import LiveReceiver, LiveSite, eventually
+from tests.mail_kit import RecordingLog
 
 SECONDS = 120.0
 STRANGER = 4321  # a user id
@@ -137,6 +140,51 @@ def test_service_runs_without_console_socket_and_logs_it(tmp_path: Path) -> None
         assert not door(site).exists()
         assert site.end() == 0
     assert "console.no_socket" in (tmp_path / "serve.log").read_text()
+
+
+async def test_console_socket_is_made_once_its_folder_is_usable(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    """O-228: also if it could not be made at once, as while no descriptor is left."""
+    run, told, log = tmp_path / "run", tmp_path / "console.address", RecordingLog()
+    run.mkdir()
+    clock, entropy = SystemClock(), SystemEntropy()
+    async with open_runtime(clock=clock, entropy=entropy) as runtime:
+        child = console_socket(told, run, Mock(spec=Console), log, no_metrics)
+        async with open_supervisor(runtime, "service", [child]):
+            shutil.rmtree(run)
+            for _ in range(3):
+                mock_clock.jump(LOOK_SECONDS)
+                await trio.testing.wait_all_tasks_blocked()
+                assert [event for event, _ in log.entries] == ["console.no_socket"]
+            run.mkdir()
+            mock_clock.jump(LOOK_SECONDS)
+            await trio.testing.wait_all_tasks_blocked()
+            async with await trio.open_unix_socket(path_in(told)):
+                pass
+
+
+async def test_console_socket_stays_while_no_descriptor_is_left(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    """O-228: then `fw doctor` needs it; a file that cannot be opened is not a removed one."""
+    told, log = tmp_path / "console.address", RecordingLog()
+    clock, entropy = SystemClock(), SystemEntropy()
+    async with open_runtime(clock=clock, entropy=entropy) as runtime:
+        child = console_socket(told, None, Mock(spec=Console), log, no_metrics)
+        async with open_supervisor(runtime, "service", [child]):
+            path = path_in(told)
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            free = os.dup(0)
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+            try:
+                mock_clock.jump(LOOK_SECONDS)
+                await trio.testing.wait_all_tasks_blocked()
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert log.entries == []
+            assert path_in(told) == path
 
 
 async def test_console_socket_refuses_other_users(
