@@ -3,13 +3,21 @@
 The web layer builds the envelope from `status`, the class's name, the message and `extra`; the
 command line prints the message. A message is one sentence for people and states the rule.
 
-The module also has `refuse_coroutine`, for all packages that call functions of apps.
+The module also has `runs_later` and `refuse_coroutine`, for all packages that call functions of
+apps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import iscoroutine, isgenerator
+from inspect import (
+    isasyncgen,
+    isasyncgenfunction,
+    iscoroutine,
+    iscoroutinefunction,
+    isgenerator,
+    isgeneratorfunction,
+)
 from math import ceil
 from typing import Any, ClassVar, Final, Self
 
@@ -257,7 +265,7 @@ class ConfigurationError(Exception):
         super().__init__("\n".join(self.problems))
 
 
-class DatabaseUnreachable(ConfigurationError):
+class DatabaseUnreachableError(ConfigurationError):
     """Raised when the server of the database cannot be reached; it may be back soon."""
 
 
@@ -265,17 +273,33 @@ class UnawaitedCoroutineError(RuntimeError):
     """Raised for a function of an app that returned a coroutine or a generator, none of which has
     run."""
 
+    def __init__(self, function: str, returned: str) -> None:
+        super().__init__(
+            f"{function} returned {returned} and did nothing: it must be a plain function"
+        )
+
+
+def runs_later(function: Callable[..., Any]) -> bool:
+    """Whether a call only makes an object that runs the function: a coroutine or a generator."""
+    return (
+        iscoroutinefunction(function)
+        or isgeneratorfunction(function)
+        or isasyncgenfunction(function)
+    )
+
 
 def refuse_coroutine(function: str, value: object) -> None:
     """Close the coroutine or generator that `function`, which must be a plain function, has
     returned.
 
-    A function declared async, or with a `yield`, is refused at start; this finds one that a
-    decorator hides. Raises: UnawaitedCoroutineError.
+    A function that `runs_later` is refused at start; this finds one that a decorator hides.
+    Raises: UnawaitedCoroutineError.
     """
-    if iscoroutine(value) or isgenerator(value):
-        kind = "coroutine" if iscoroutine(value) else "generator"
+    if iscoroutine(value):
         value.close()
-        raise UnawaitedCoroutineError(
-            f"{function} returned a {kind} and did nothing: it must be a plain function"
-        )
+        raise UnawaitedCoroutineError(function, "a coroutine")
+    if isgenerator(value):
+        value.close()
+        raise UnawaitedCoroutineError(function, "a generator")
+    if isasyncgen(value):  # which needs no close before its first step
+        raise UnawaitedCoroutineError(function, "an asynchronous generator")

@@ -56,9 +56,11 @@ def is_interrupt(error: BaseException) -> bool:
 
 def is_store_away(error: BaseException) -> bool:
     """Return whether a site could not be opened only because its store does not answer now."""
-    from fw_actors.errors import DatabaseUnreachable, OverloadedError
+    from fw_actors.errors import DatabaseUnreachableError, OverloadedError
 
-    return all(isinstance(leaf, DatabaseUnreachable | OverloadedError) for leaf in _leaves(error))
+    return all(
+        isinstance(leaf, DatabaseUnreachableError | OverloadedError) for leaf in _leaves(error)
+    )
 
 
 def is_defect(error: BaseException) -> bool:

@@ -231,12 +231,13 @@ class RotatedSecret:
     """A Webhook whose secret was replaced.
 
     `secret` is the new secret if the service generated it, shown only once; `old_until` is the time
-    until which the old one also signs; `modified` is the new version of the Webhook.
+    until which the old one also signs; `modified` is the new version of the Webhook, None from a
+    service of version 0.2.0.
     """
 
     webhook: str
     old_until: datetime | None = field(metadata=_TIME)
-    modified: str
+    modified: str | None = None
     secret: str | None = field(default=None, repr=False)
 
 

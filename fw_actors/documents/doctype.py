@@ -24,6 +24,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.fields import Date, Field, Link, Select, Table, Vault
 from fw_actors.documents.naming import NAME_RULE, Naming, is_name, parse_naming
+from fw_actors.errors import runs_later
 
 Convert = Callable[[Any], Any]
 
@@ -420,15 +421,6 @@ def _hook_problems(cls: type) -> Iterator[str]:
             continue
         if not callable(hook) or runs_later(hook) or not _takes_two(hook):
             yield f"{name}: a hook must be a plain function of the document and fw"
-
-
-def runs_later(function: Callable[..., Any]) -> bool:
-    """Whether a call only makes an object that runs the function: a coroutine or a generator."""
-    return (
-        inspect.iscoroutinefunction(function)
-        or inspect.isgeneratorfunction(function)
-        or inspect.isasyncgenfunction(function)
-    )
 
 
 def _takes_two(hook: Callable[..., Any]) -> bool:

@@ -20,16 +20,16 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 import msgspec
 
-from fw_actors.documents.doctype import DocTypeBase, Meta, runs_later
+from fw_actors.documents.doctype import DocTypeBase, Meta
 from fw_actors.documents.fields import Field, Link, Table
 from fw_actors.documents.hooks import call_plainly
 from fw_actors.documents.naming import NAME_RULE, is_name
 from fw_actors.documents.tables import DocTable, table_of
-from fw_actors.errors import BadRequestError, ConfigurationError, NotFoundError
+from fw_actors.errors import BadRequestError, ConfigurationError, NotFoundError, runs_later
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _LONGEST_SHOWN: Final = 140
-_OWN: Final = str(Path(__file__).parents[1])  # this package: the line of the app tells more
+_OWN: Final = f"{Path(__file__).parents[1]}/"  # this package: the line of the app tells more
 _JSON_TYPES: Final = (str, int, float, bool, dict, list, NoneType, Any)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import binascii
 import importlib
-import inspect
 import smtplib
 import socket
 import ssl
@@ -31,6 +30,7 @@ from fw_actors.errors import (
     OverloadedError,
     UnawaitedCoroutineError,
     refuse_coroutine,
+    runs_later,
 )
 from fw_actors.mail.message import MailMessage, as_email, envelope_sender
 from fw_actors.rules.identifiers import record_id
@@ -136,8 +136,9 @@ def load_method(path: str) -> Method:
         raise ConfigurationError([problem]) from error
     if not callable(method):
         raise ConfigurationError([f"FW_MAIL_METHOD: {module} has no function {name}."])
-    if inspect.iscoroutinefunction(method):  # a call would only create a coroutine
-        raise ConfigurationError([f"FW_MAIL_METHOD: {path} must be a plain function, not async."])
+    if runs_later(method):
+        problem = f"FW_MAIL_METHOD: {path} must be a plain function: not async, without yield."
+        raise ConfigurationError([problem])
     found: Method = method
     return found
 

@@ -21,7 +21,6 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.doctype import runs_later
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Registry, Whitelisted
 from fw_actors.errors import (
@@ -30,6 +29,7 @@ from fw_actors.errors import (
     NotFoundError,
     PermissionDeniedError,
     ValidationError,
+    runs_later,
 )
 from fw_actors.ops import mail_queue
 from fw_actors.ops.audit import Action, AuditLog

@@ -25,7 +25,7 @@ import psycopg
 import trio
 from sqlalchemy import text
 
-from fw_actors.errors import ConfigurationError, DatabaseUnreachable
+from fw_actors.errors import ConfigurationError, DatabaseUnreachableError
 from fw_actors.runtime.clock import MS_PER_SECOND, Clock, Entropy
 from fw_actors.store.backup import INTERRUPTED, RESTORING
 from fw_actors.store.executor import (
@@ -284,8 +284,8 @@ async def open_postgres(
             Inline calls are not interrupted.
         restoring: also opens a database into which a dump is being restored.
 
-    Raises: ConfigurationError when the database cannot be reached (DatabaseUnreachable), has an
-        unsuitable version or encoding, is newer than this program, or its restore was killed;
+    Raises: ConfigurationError when the database cannot be reached (DatabaseUnreachableError), has
+        an unsuitable version or encoding, is newer than this program, or its restore was killed;
         OverloadedError when another process keeps it locked.
     """
     settings = PostgresSettings(read_url(url), busy_seconds, durable=not inline)
@@ -385,7 +385,9 @@ def _open(
     try:
         notices = Notices(settings)
     except psycopg.Error as error:
-        raise DatabaseUnreachable([f"The database cannot be opened: {one_line(error)}."]) from None
+        raise DatabaseUnreachableError(
+            [f"The database cannot be opened: {one_line(error)}."]
+        ) from None
     pool = ConnectionPool(settings)
     step = partial(_migrate, entropy=entropy, restoring=restoring)
     try:

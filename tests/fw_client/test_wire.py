@@ -83,6 +83,13 @@ def test_model_ignores_fields_of_newer_service() -> None:
     assert read_model(UserProfile, given) == UserProfile("a", "", "A", "", ("x",))
 
 
+def test_rotated_secret_is_read_from_older_service() -> None:
+    """Version 0.2.0 answers no `modified`; without the answer the new secret would be lost."""
+    body = b'{"webhook": "w", "secret": "whsec_x", "old_secret_until": null}'
+    rotated = result(calls.rotate("w", None, 0, None), HttpAnswer(200, {}, body), False)
+    assert (rotated.secret, rotated.old_until, rotated.modified) == ("whsec_x", None, None)
+
+
 def test_names_are_quoted_in_paths() -> None:
     assert calls.get_document("Sales Order", "a/b?#ü").target == (
         "/api/resource/Sales%20Order/a%2Fb%3F%23%C3%BC"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -34,6 +35,16 @@ def test_call_plainly_refuses_and_closes_a_generator() -> None:
     with pytest.raises(RuntimeError, match=r"^shop\.f returned a generator and did nothing"):
         call_plainly("shop.f", lambda: generator)
     assert generator.gi_frame is None
+
+
+def test_call_plainly_refuses_an_asynchronous_generator() -> None:
+    """D-145."""
+
+    async def later() -> AsyncIterator[int]:
+        yield 1
+
+    with pytest.raises(RuntimeError, match=r"^shop\.f returned an asynchronous generator and did"):
+        call_plainly("shop.f", later)
 
 
 def test_call_plainly_refuses_and_closes_a_coroutine() -> None:

@@ -84,14 +84,20 @@ def test_load_method_finds_dotted_path() -> None:
     ("path", "told"),
     [("no_such_app.send", "cannot be imported"), ("os.path.no_such", "has no function no_such"),
      ("os.sep", "has no function sep"), ("broken_mail_app.send", "ZeroDivisionError"),
-     ("ending_mail_app.send", "SystemExit"), ("async_mail_app.send", "not async")],
+     ("ending_mail_app.send", "SystemExit"), ("async_mail_app.send", "plain function"),
+     ("async_mail_app.step", "plain function"), ("async_mail_app.flow", "plain function")],
 )  # fmt: skip
 def test_load_method_refuses_uncallable_path(
     path: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """At start, because a call of the last three would run none of their code (D-145)."""
     (tmp_path / "broken_mail_app.py").write_text("1 / 0\n")
     (tmp_path / "ending_mail_app.py").write_text("raise SystemExit\n")
-    (tmp_path / "async_mail_app.py").write_text("async def send(fw, message): ...\n")
+    (tmp_path / "async_mail_app.py").write_text(
+        "async def send(fw, message): ...\n"
+        "def step(fw, message): yield\n"
+        "async def flow(fw, message): yield\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigurationError, match="FW_MAIL_METHOD: ") as error:
         load_method(path)
