@@ -2,6 +2,9 @@
 
 A service uses `ThreadExecutor`, deterministic tests use `InlineExecutor`; both have
 `execute`, `poll` and `close`, called on trio's thread.
+
+The module has more than 500 lines because executors and engines share the items, their counters
+and the log of refused writes.
 """
 
 from __future__ import annotations
@@ -133,6 +136,44 @@ class EngineCounts:
     reads: int = 0
     largest_group: int = 0
     external_commits: int = 0
+
+
+QUIET_SECONDS: Final = 10.0
+
+
+class RefusedWrites:
+    """Logs when a database begins to refuse writes, with the reason, and when it takes them again.
+
+    Shared by the writing threads of a store. A nearly full disk refuses long writes and takes short
+    ones. Each reason is therefore logged once until no write was refused for `QUIET_SECONDS`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reasons: set[str] = set()
+        self._refused_at = 0.0
+        self.is_open = False
+        """Whether it is still to be logged that writes are accepted again; read after each commit,
+        without the lock."""
+
+    def refused(self, reason: str) -> None:
+        """Log the reason for which a write was refused, unless it is logged already."""
+        with self._lock:
+            self._refused_at = time.monotonic()
+            is_new = reason not in self._reasons
+            self._reasons.add(reason)
+            self.is_open = True
+        if is_new:
+            _log.warning("the database refuses writes: %s", reason)
+
+    def accepted(self) -> None:
+        """Log that the database takes writes again, if it has refused none for a while."""
+        with self._lock:
+            if not self._reasons or time.monotonic() - self._refused_at < QUIET_SECONDS:
+                return
+            self._reasons.clear()
+            self.is_open = False
+        _log.warning("the database takes writes again")
 
 
 class Pull(Protocol):

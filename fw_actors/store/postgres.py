@@ -31,6 +31,7 @@ from fw_actors.store.backup import INTERRUPTED, RESTORING
 from fw_actors.store.executor import (
     EngineCounts,
     Executors,
+    RefusedWrites,
     ThreadExecutor,
     inline_executors,
     open_in_thread,
@@ -54,7 +55,6 @@ from fw_actors.store.store import (
     MIGRATION_LOCK_SECONDS,
     Listeners,
     Store,
-    WriteTrouble,
 )
 from fw_actors.store.transaction import Tx
 
@@ -343,7 +343,7 @@ def _make_engines(
     """
     writing, reading, looking_up = threads
     writer = partial(
-        PostgresEngine, pool, writable=True, committed=committed, trouble=WriteTrouble()
+        PostgresEngine, pool, writable=True, committed=committed, refused_writes=RefusedWrites()
     )
     reader = partial(PostgresEngine, read_pool, writable=False)
     return _PostgresEngines(

@@ -115,9 +115,12 @@ def _sentence(state: str) -> str | None:
     return _OVERLOADED.get(state) or _OVERLOADED.get(state[:2])
 
 
-def trouble_of(error: BaseException) -> str | None:
-    """Return the state of the server that an error reports, if it does: not a conflict of two
-    transactions, a lost connection or a cancelled statement, which end with it."""
+def refusal_reason(error: BaseException) -> str | None:
+    """Return the state of the server for which it refuses writes, if an error reports one.
+
+    A conflict of two transactions, a lost connection and a cancelled statement are none: they end
+    with the error.
+    """
     state = getattr(error, "sqlstate", None)
     if state is None or state == CANCELLED or (state[:2] in _PASSING and state != _READ_ONLY):
         return None

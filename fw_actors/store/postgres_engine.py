@@ -30,7 +30,7 @@ from sqlalchemy.sql import ClauseElement
 from sqlalchemy.types import String
 
 from fw_actors.errors import OverloadedError, ValidationError
-from fw_actors.store.executor import EngineCounts, Pull, WorkItem
+from fw_actors.store.executor import EngineCounts, Pull, RefusedWrites, WorkItem
 from fw_actors.store.postgres_connection import (
     BEGIN_LAZY,
     BEGIN_READ,
@@ -44,12 +44,11 @@ from fw_actors.store.postgres_connection import (
     UNREACHABLE,
     ConnectionPool,
     PostgresConnection,
+    refusal_reason,
     translate,
-    trouble_of,
 )
 from fw_actors.store.query_limits import QueryLimit
 from fw_actors.store.statement import POSTGRESQL, Statement, StatementError, Values
-from fw_actors.store.store import WriteTrouble
 from fw_actors.store.transaction import CursorTx, TableLayout, changed_rows
 
 _BY_CODE_POINT: Final = ' COLLATE "C"'
@@ -195,7 +194,7 @@ class PostgresTx(CursorTx):
         self.connection = connection
         self.wrote = False
         """Whether changes are committed."""
-        self.trouble: str | None = None
+        self.refusal_reason: str | None = None
         """The state of the server by which it has refused a statement of this write."""
         self._pool = pool
         self._begin = begin
@@ -273,7 +272,7 @@ class PostgresTx(CursorTx):
         if self._limit.fired or by_the_server:
             raise self._limit.refusal() from None
         if self.writable:
-            self.trouble = trouble_of(error)
+            self.refusal_reason = refusal_reason(error)
         raise translate(error, writable=self.writable) from None
 
     def interrupt(self) -> None:
@@ -300,7 +299,7 @@ class PostgresTx(CursorTx):
                     self.connection, lambda taken: taken.execute(text)
                 )
             except psycopg.errors.FeatureNotSupported:  # of a standby: no READ WRITE
-                self.trouble = READ_ONLY_COPY
+                self.refusal_reason = READ_ONLY_COPY
                 raise OverloadedError(READ_ONLY_COPY) from None
         else:
             self.connection.execute_command_within(text)
@@ -394,7 +393,7 @@ class PostgresEngine:
         committed: called in this thread after a commit that had written something.
         query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
         lookups: run reads without a transaction, see `PostgresLookup`.
-        trouble: shared by all engines that write.
+        refused_writes: shared by all engines that write.
     """
 
     def __init__(
@@ -405,9 +404,9 @@ class PostgresEngine:
         committed: Callable[[], None] = lambda: None,
         query_seconds: float | None = None,
         lookups: bool = False,
-        trouble: WriteTrouble | None = None,
+        refused_writes: RefusedWrites | None = None,
     ) -> None:
-        self._trouble = trouble or WriteTrouble()
+        self._refused_writes = refused_writes or RefusedWrites()
         self.counts = EngineCounts()
         self.limit = QueryLimit(query_seconds)
         self._pool = pool
@@ -498,8 +497,8 @@ class PostgresEngine:
             return
         self.counts.refused += is_refused
         self.counts.rolled_back += not is_refused
-        if tx.trouble is not None:
-            self._trouble.refused(tx.trouble)
+        if tx.refusal_reason is not None:
+            self._refused_writes.refused(tx.refusal_reason)
 
     def _count_commit(self, tx: PostgresTx) -> None:
         self.counts.commits += 1
@@ -507,8 +506,8 @@ class PostgresEngine:
         self.counts.largest_group = 1
         if tx.wrote:
             self._committed()
-            if self._trouble.is_known:
-                self._trouble.taken()
+            if self._refused_writes.is_open:
+                self._refused_writes.accepted()
 
     def _commit(self, tx: PostgresTx) -> Exception | None:
         """Commit the work of a function that has returned; return the exception if that failed."""
@@ -524,7 +523,7 @@ class PostgresEngine:
         except psycopg.Error as error:
             if connection.status == TransactionStatus.UNKNOWN:
                 return OverloadedError(LOST_AT_COMMIT)
-            tx.trouble = trouble_of(error)
+            tx.refusal_reason = refusal_reason(error)
             return translate(error)
         return None
 

@@ -65,13 +65,14 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
         return ConstraintViolation(f"{error}.")
     if primary == sqlite3.SQLITE_READONLY and not writable:
         return StatementError("A read cannot write; use Store.write.")
-    if (sentence := trouble_of(error)) is not None:
+    if (sentence := refusal_reason(error)) is not None:
         return OverloadedError(sentence)
     return StatementError(f"The database refused a statement: {error}")
 
 
-def trouble_of(error: BaseException | None) -> str | None:
-    """Return the state of file, disk or memory that an error of SQLite reports, if it does."""
+def refusal_reason(error: BaseException | None) -> str | None:
+    """Return the state of file, disk or memory for which SQLite refuses writes, if an error reports
+    one."""
     if error is None:
         return None
     code = code_of(error)
@@ -97,7 +98,7 @@ def is_damaged(error: sqlite3.Error) -> bool:
 
 def overloaded(error: BaseException | None) -> OverloadedError:
     """Return a new 503 for one caller of a transaction that `error` ended."""
-    message = trouble_of(error) or "The database could not complete the transaction."
+    message = refusal_reason(error) or "The database could not complete the transaction."
     refusal = OverloadedError(message)
     refusal.__cause__ = error
     return refusal

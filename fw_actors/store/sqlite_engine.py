@@ -20,18 +20,17 @@ import outcome
 from sqlalchemy.sql import ClauseElement
 
 from fw_actors.errors import OverloadedError, ValidationError
-from fw_actors.store.executor import EngineCounts, Pull, WorkItem
+from fw_actors.store.executor import EngineCounts, Pull, RefusedWrites, WorkItem
 from fw_actors.store.sqlite_connection import (
     REFUSALS,
     SqliteConnection,
     has_moved,
     is_busy,
     overloaded,
+    refusal_reason,
     translate,
-    trouble_of,
 )
 from fw_actors.store.statement import SQLITE, Statement, StatementError, Values
-from fw_actors.store.store import WriteTrouble
 from fw_actors.store.transaction import (
     CursorTx,
     TableLayout,
@@ -308,7 +307,7 @@ class GroupCommit:
         self._ahead_of_disk = False
         self._cannot_begin = False
         self._has_moved = False
-        self._trouble = WriteTrouble()
+        self._refused_writes = RefusedWrites()
         self._has_changes = False  # of a member that has returned, in the open transaction
         self._lost_by: BaseException | None = None  # the error that ended the transaction
         self._returned: list[_Returned] = []  # whose deferred statements are not run yet
@@ -577,9 +576,9 @@ class GroupCommit:
         self._roll_back()
 
     def report(self, error: BaseException | None) -> None:
-        """Log a state of file, disk or memory that refuses writes, unless it is known."""
-        if (reason := trouble_of(error)) is not None:
-            self._trouble.refused(reason)
+        """Log the state of file, disk or memory for which a write is refused."""
+        if (reason := refusal_reason(error)) is not None:
+            self._refused_writes.refused(reason)
 
     def _roll_back(self) -> None:
         if self._raw.in_transaction:
@@ -597,8 +596,8 @@ class GroupCommit:
         counts.committed += len(members) - len(failed)
         counts.commits += committed
         counts.largest_group = max(counts.largest_group, len(members))
-        if committed and self._trouble.is_known:
-            self._trouble.taken()
+        if committed and self._refused_writes.is_open:
+            self._refused_writes.accepted()
 
 
 MAX_READS: Final = 32

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -57,43 +55,6 @@ class StoreStatistics:
     largest_group: int
     external_commits: int
     """The number of noticed commits of other processes."""
-
-
-QUIET_SECONDS: Final = 10.0
-
-
-class WriteTrouble:
-    """Logs when a database begins to refuse writes, with the reason, and when it takes them again.
-
-    Shared by the writing threads of a store. A nearly full disk refuses long writes and takes short
-    ones. Each reason is therefore logged once until no write was refused for `QUIET_SECONDS`.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._reasons: set[str] = set()
-        self._refused_at = 0.0
-        self.is_known = False
-        """Whether the end of a trouble is still to be logged; read after each commit."""
-
-    def refused(self, reason: str) -> None:
-        """Log that the database refuses writes, unless that is known."""
-        with self._lock:
-            self._refused_at = time.monotonic()
-            is_new = reason not in self._reasons
-            self._reasons.add(reason)
-            self.is_known = True
-        if is_new:
-            _log.warning("the database refuses writes: %s", reason)
-
-    def taken(self) -> None:
-        """Log that the database takes writes again, if it has refused none for a while."""
-        with self._lock:
-            if not self._reasons or time.monotonic() - self._refused_at < QUIET_SECONDS:
-                return
-            self._reasons.clear()
-            self.is_known = False
-        _log.warning("the database takes writes again")
 
 
 class Listeners:

@@ -20,10 +20,9 @@ from sqlalchemy import text as sql
 
 from fw_actors.errors import OverloadedError
 from fw_actors.store import Statement, Tx, UniqueViolation, sqlite_engine
-from fw_actors.store.executor import WorkItem
+from fw_actors.store.executor import QUIET_SECONDS, WorkItem
 from fw_actors.store.sqlite_connection import SqliteConnection
 from fw_actors.store.sqlite_engine import TURN_SECONDS, GroupCommit, SqliteTx
-from fw_actors.store.store import QUIET_SECONDS
 from tests.fw_actors.store.notes import (
     ADD,
     NOTES,
@@ -326,7 +325,7 @@ def test_group_commit_counts_and_reports_single_refused_writes(
 ) -> None:
     """O-26, O-120: a nearly full disk refuses long writes and takes short ones."""
     now = [1000.0]
-    monkeypatch.setattr("fw_actors.store.store.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("fw_actors.store.executor.time.monotonic", lambda: now[0])
     pages = connection.raw.execute("PRAGMA page_count").fetchone()[0]
     connection.raw.execute(f"PRAGMA max_page_count={pages + 2}")
     for text in "ab":
