@@ -21,7 +21,7 @@ from fw_actors.actors.queue_worker import (
     Poll,
     PollSchedule,
     PollTimer,
-    Surplus,
+    UnclaimedWorkNotifier,
     WakeUp,
     new_lease_token,
 )
@@ -129,7 +129,7 @@ class Dispatcher(Actor):
     async def started(self) -> None:
         """Poll at once: there may be work. Attempts of the previous instance keep their slots."""
         self._polls = PollSchedule(self.context)
-        self._surplus = Surplus(self._store, self.context, self._polls)
+        self._unclaimed = UnclaimedWorkNotifier(self._store, self.context, self._polls)
         present = {cell.key for cell in self._actors.cells()}
         for origin, count in self._attempts.begun_before(present).items():
             self._receiver(origin).take(count)
@@ -146,14 +146,14 @@ class Dispatcher(Actor):
         """Poll soon."""
         message.taken()
         if not message.elsewhere:
-            self._surplus.expect()
+            self._unclaimed.new_work()
         self._polls.soon()
 
     @handles(PollTimer)
     def timer_fired(self, _message: PollTimer) -> None:
         """Poll, unless the poll was put off."""
         if self._polls.is_due():
-            self._surplus.expect()
+            self._unclaimed.new_work()
             self._polls.soon()
 
     @handles(AttemptsEnded)
@@ -164,7 +164,7 @@ class Dispatcher(Actor):
     @handles(RetryDue)
     def retry_due(self, message: RetryDue) -> None:
         """A retry may be due sooner than the next poll."""
-        self._surplus.expect()
+        self._unclaimed.new_work()
         self._polls.within((message.at - self.context.clock.now()) / MS_PER_SECOND)
 
     @handles(Poll)
@@ -177,7 +177,7 @@ class Dispatcher(Actor):
         if not self._free:  # a claim would lease nothing
             self._more = True
             self._polls.after(RECORDED_SECONDS if awaited else MAX_SLEEP_SECONDS)
-            self._surplus.left(True)
+            self._unclaimed.polled(True)
             return
         # Works on copies: a failed transaction leaves this actor's state unchanged.
         plan = ClaimPlan(
@@ -221,7 +221,7 @@ class Dispatcher(Actor):
         # have been recorded while it ran. Whether slots were scarce shows only what it left free.
         if self._more and self._is_scarce(plan.left) and (awaited or self._outcomes_awaited):
             self._polls.within(RECORDED_SECONDS)
-        self._surplus.left(batch.more)
+        self._unclaimed.polled(batch.more)
         if plan.read_most or self._hold_back(batch, due, plan):
             self._polls.soon()
         if unstarted:

@@ -250,11 +250,13 @@ class PollSchedule:
             self._set_timer(rest)
         return False
 
-    def within(self, seconds: float) -> None:
-        """Poll in this many seconds unless an earlier poll is planned."""
+    def within(self, seconds: float) -> bool:
+        """Poll in this many seconds unless an earlier poll is planned. Returns False if one is."""
         seconds = max(0.0, seconds)
-        if self._context.time() + seconds < self._next:
-            self.after(seconds)
+        if self._context.time() + seconds >= self._next:
+            return False
+        self.after(seconds)
+        return True
 
     def _set_timer(self, seconds: float) -> None:
         if self._timer is not None:
@@ -263,11 +265,11 @@ class PollSchedule:
         self._timer = self._context.after(seconds, PollTimer())
 
 
-class Surplus:
+class UnclaimedWorkNotifier:
     """Notifies the other processes of the machine of new work for which this one has no slot.
 
-    Only of new work: processes without a free slot would wake each other without end. A database
-    that tells of each commit itself needs no notice.
+    Only of new work, and a notice of another process is none: processes without a free slot would
+    wake each other without end. A database that tells of each commit itself needs no notice.
     """
 
     def __init__(self, store: Store, context: Context, polls: PollSchedule) -> None:
@@ -275,12 +277,12 @@ class Surplus:
         self._is_new = False
         self._notified_at = -inf
 
-    def expect(self) -> None:
-        """Note that there may be new work."""
+    def new_work(self) -> None:
+        """Note that there may be new work, until a poll leaves none."""
         self._is_new = True
 
-    def left(self, remains: bool) -> None:
-        """Notify, after a poll has left due work (`remains`), if there may be new work in it."""
+    def polled(self, remains: bool) -> None:
+        """Notify if a poll has left due work (`remains`) that may be new."""
         self._is_new = self._is_new and remains
         if not self._is_new:
             return
@@ -353,6 +355,7 @@ class QueueWorker(Actor, ABC):
         self._scopes: set[trio.CancelScope] = set()
         self._drain_deadline = inf
         self._polled_at = -inf
+        self._put_off = False  # whether the planned poll is for a notice of another process
 
     @abstractmethod
     async def carry_out(self, job: LeasedJob) -> None:
@@ -369,7 +372,7 @@ class QueueWorker(Actor, ABC):
     async def started(self) -> None:
         """Poll at once: there may be jobs from before the start."""
         self._polls = PollSchedule(self.context)
-        self._surplus = Surplus(self._store, self.context, self._polls)
+        self._unclaimed = UnclaimedWorkNotifier(self._store, self.context, self._polls)
         self._poll_soon()
 
     @handles(WakeUp)
@@ -377,20 +380,21 @@ class QueueWorker(Actor, ABC):
         """Poll soon."""
         message.taken()
         if not message.elsewhere:
-            self._surplus.expect()
+            self._unclaimed.new_work()
             if self._draining:
                 self._store.notify_others()
         rest = self._polled_at + REST_SECONDS - self.context.time() if message.elsewhere else 0.0
         if rest <= 0.0:
             self._poll_soon()
-        elif not self._draining:
-            self._polls.within(rest)
+        elif not self._draining and self._polls.within(rest):
+            self._put_off = True
 
     @handles(PollTimer)
     def timer_fired(self, _message: PollTimer) -> None:
         """Poll, unless the poll was put off."""
         if self._polls.is_due():
-            self._surplus.expect()
+            if not self._put_off:  # a job is due, or this is the regular poll
+                self._unclaimed.new_work()
             self._poll_soon()
 
     @handles(Drain)
@@ -413,9 +417,9 @@ class QueueWorker(Actor, ABC):
     async def poll(self, message: Poll) -> None:
         """Lease the jobs that can start now, start them, and sleep until the next is due."""
         self._polls.begin()
-        self._polled_at = self.context.time()
+        self._polled_at, self._put_off = self.context.time(), False
         if not self._free or self._draining:
-            self._surplus.left(True)
+            self._unclaimed.polled(True)
             return  # the next free slot polls again
         try:
             await self._repair.run(self._store, self.context.log, self.context.clock.now())
@@ -428,7 +432,7 @@ class QueueWorker(Actor, ABC):
             due_in = UNAVAILABLE_SECONDS
         if self._free:
             self._polls.after(min(MAX_SLEEP_SECONDS, max(MIN_SLEEP_SECONDS, due_in)))
-        self._surplus.left(not self._free and due_in <= 0.0)
+        self._unclaimed.polled(not self._free and due_in <= 0.0)
 
     def describe(self) -> dict[str, object]:
         """Return the console's facts."""

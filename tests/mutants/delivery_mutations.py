@@ -182,7 +182,7 @@ DELIVERY: Final = (
     Mutation(
         "a Dispatcher without a free slot wakes no other process",
         "fw_actors/actors/dispatcher.py",
-        "            self._surplus.left(True)\n",
+        "            self._unclaimed.polled(True)\n",
         "",
         f"{_NODES}::test_process_without_free_slot_wakes_another_one",
     ),
@@ -192,6 +192,14 @@ DELIVERY: Final = (
         "self._is_new = self._is_new and remains",
         "self._is_new = remains",
         f"{_NODES}::test_processes_without_free_slots_do_not_wake_each_other",
+    ),
+    Mutation(
+        "workers without free slots wake each other",
+        "fw_actors/actors/queue_worker.py",
+        "            self._put_off = True\n",
+        "            pass\n",
+        "tests/fw_actors/actors/test_queue_liveness.py::"
+        "test_workers_without_free_slots_do_not_wake_each_other",
     ),
     Mutation(
         "a claim forgets what another transaction has locked",

@@ -265,6 +265,23 @@ async def test_worker_without_free_slot_wakes_another_process(
         assert len(given.current) == 2
 
 
+async def test_workers_without_free_slots_do_not_wake_each_other(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A notice that arrives soon after a poll puts a poll off, which is not one for new work
+    (B-238)."""
+    given = jobs_of(9.0)
+    async with open_queue_pair(tmp_path, given, slots=1) as (nodes, first):
+        for _ in range(10):
+            await put(first)
+            await trio.sleep(0.03)
+        assert len(given.current) == 2
+        await trio.sleep(0.1)
+        sent = nodes.notices
+        await trio.sleep(5.0)
+        assert nodes.notices == sent
+
+
 @pytest.mark.usefixtures("on_both_stores")
 async def test_draining_worker_leaves_new_job_to_another_process_at_once(
     tmp_path: Path, autojump_clock: MockClock
