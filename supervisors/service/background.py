@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from supervisors.service import site_files
 from supervisors.service.process import (
-    DRAIN_SECONDS,
+    GRACEFUL_SECONDS,
     SETTLE_SECONDS,
     Process,
     ServingRecord,
@@ -48,7 +48,6 @@ _SHOWN_BYTES: Final = 16_384
 
 # The signals of a stop and the wait after each: a graceful stop, with a wait slightly longer than
 # its limit, then the second signal, which stops at once, then SIGKILL.
-GRACEFUL_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS  # then a service ends itself at once
 STOP_STEPS: Final = (
     (signal.SIGTERM, GRACEFUL_SECONDS + 5.0),
     (signal.SIGTERM, SETTLE_SECONDS),

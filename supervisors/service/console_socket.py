@@ -110,7 +110,8 @@ def console_socket(
     that another program has removed, as those do that clean folders for temporary files, is made
     again.
     """
-    from web.connections import PatientListener  # `fw console` would wait for its imports
+    # Here, because `fw console` would wait for the imports.
+    from web.connections import RAISE_LIMIT, PatientListener
 
     server = _ConsoleServer(console, _acts_of(console), log, metrics)
 
@@ -118,7 +119,7 @@ def console_socket(
         listener = PatientListener(
             opened,
             lambda: False,
-            lambda reason: log.warning("console.no_descriptors", reason=reason),
+            lambda reason: log.warning("console.no_descriptors", reason=reason, hint=RAISE_LIMIT),
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.serve_listeners, server.attend, [listener])

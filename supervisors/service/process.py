@@ -137,6 +137,9 @@ DRAIN_SECONDS: Final = 10.0
 SETTLE_SECONDS: Final = 5.0
 """The time for cancelling, releasing and closing after that."""
 
+GRACEFUL_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS
+"""The time of a graceful stop; after it a process ends at once."""
+
 END_SECONDS: Final = 3.5
 """The time for which a process may live after it was told to end at once, even if a thread does not
 return, such as one that waits for a server that has frozen. A supervisor of several processes kills
@@ -153,7 +156,7 @@ class End(Enum):
     DRAINED = "work in progress has ended or was released"
     UNSTARTED = "the first signal came before the service accepted anything"
     SECOND_SIGNAL = "a second signal came"
-    TOO_SLOW = f"stopping took longer than {DRAIN_SECONDS + SETTLE_SECONDS:.0f} s"
+    TOO_SLOW = f"stopping took longer than {GRACEFUL_SECONDS:.0f} s"
 
 
 class Stop:
@@ -186,8 +189,8 @@ class Stop:
         else:
             import trio
 
-            self.at_once.deadline = trio.current_time() + DRAIN_SECONDS + SETTLE_SECONDS
-            self._end_within(DRAIN_SECONDS + SETTLE_SECONDS + END_SECONDS)
+            self.at_once.deadline = trio.current_time() + GRACEFUL_SECONDS
+            self._end_within(GRACEFUL_SECONDS + END_SECONDS)
 
     def request(self) -> None:
         """Request the stop like a first signal; does nothing if it is requested already."""

@@ -29,8 +29,7 @@ from supervisors.children import task_child
 from supervisors.service.control_channel import ANSWERS, Assignment, ChannelFailed, ControlChannel
 from supervisors.service.fork_server import ForkServer, RunningProcess
 from supervisors.service.process import (
-    DRAIN_SECONDS,
-    SETTLE_SECONDS,
+    GRACEFUL_SECONDS,
     STORE_AWAY,
     ServingRecord,
     ServingState,
@@ -58,7 +57,7 @@ HEADER_BYTES: Final = 2048
 """The memory that `SharedSubscriptions` expects to be there; its snapshots extend it."""
 CHECK_SECONDS: Final = 5.0
 """The time between two questions to each process, and that to answer, without a watchdog."""
-_STOP_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS + KILL_SECONDS
+_STOP_SECONDS: Final = GRACEFUL_SECONDS + KILL_SECONDS
 
 
 class ProcessEnded(ServiceError):

@@ -25,8 +25,7 @@ from fw_actors.runtime import SystemClock
 from supervisors.service import process, site_files
 from supervisors.service.control_channel import ANSWERS, Assignment, ControlChannel, Siblings
 from supervisors.service.process import (
-    DRAIN_SECONDS,
-    SETTLE_SECONDS,
+    GRACEFUL_SECONDS,
     End,
     ServingRecord,
     Stop,
@@ -48,7 +47,7 @@ from supervisors.service.systemd import NO_SYSTEMD, READY, STOPPING, Notifier
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-_ORPHAN_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS + 2.0
+_ORPHAN_SECONDS: Final = GRACEFUL_SECONDS + 2.0
 """The time for which a process may outlive its supervisor."""
 
 
@@ -222,7 +221,7 @@ async def _wait_for_orphans(paths: SitePaths, lock: ServeLock) -> None:
     Raises: AlreadyRunning if another service holds the lock.
     """
     known = site_files.read(paths.pid)
-    end = trio.current_time() + process.DRAIN_SECONDS + process.SETTLE_SECONDS
+    end = trio.current_time() + GRACEFUL_SECONDS
     while known is not None and known.processes > 1 and trio.current_time() < end:
         with process.open_process(known.pid, known.born) as supervisor:
             if supervisor is not None:

@@ -25,7 +25,7 @@ import yaml
 
 from benchmarks.access.service import TUNABLES
 from fw_actors.config.parsing import CREDENTIAL
-from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS
+from supervisors.service.process import END_SECONDS, GRACEFUL_SECONDS
 from tests.deploy.scaling_page import balancer
 from tests.installed_wheel import InstalledWheel, build_wheel
 
@@ -47,7 +47,7 @@ def test_unit_waits_for_ready_and_graceful_stop(name: str) -> None:
     unit.read(DEPLOY / name)
     service = unit["Service"]
     assert (service["Type"], service["User"]) == ("notify", "fw")
-    assert int(service["TimeoutStopSec"]) > DRAIN_SECONDS + SETTLE_SECONDS
+    assert int(service["TimeoutStopSec"]) > GRACEFUL_SECONDS + END_SECONDS
     assert service["ReadWritePaths"] == f"{service['WorkingDirectory']}/data"
     assert (service["WatchdogSec"], service["Restart"]) == ("60", "on-failure")
 
