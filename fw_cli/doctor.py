@@ -46,7 +46,7 @@ def doctor(context: CommandContext, as_json: bool) -> None:
 
 
 def _examine(context: CommandContext) -> Sequence[Section]:
-    from fw_actors.errors import ConfigurationError, OverloadedError
+    from fw_actors.errors import ConfigurationError, DatabaseUnreachableError, OverloadedError
     from fw_actors.ops.doctor import (
         evaluate_configuration,
         evaluate_front,
@@ -68,6 +68,8 @@ def _examine(context: CommandContext) -> Sequence[Section]:
             opened = context.on_site(lambda site: examine(site, service))
         except OverloadedError as error:
             opened = [not_answering(error.message, config.sqlite_file)]
+        except DatabaseUnreachableError as error:
+            opened = [not_answering(str(error))]
         except ConfigurationError as error:
             first, opened = not_opened(error.problems), []
         return [

@@ -100,9 +100,10 @@ def test_doctor_reports_the_service_of_database_that_cannot_be_opened(fw: Comman
     result = fw.run("doctor", "--json", FW_DATABASE="postgresql://fw@127.0.0.1:1/fw")
     assert result.exit_code == 1
     report = json.loads(result.stdout)
-    assert list(report["sections"]) == ["configuration", "web", "service"]
-    (problem,) = report["sections"]["configuration"]["problems"]
-    assert problem.startswith("The database cannot be opened: ")
+    assert list(report["sections"]) == ["configuration", "web", "database", "service"]
+    assert report["sections"]["configuration"]["policyFingerprint"]
+    (problem,) = report["sections"]["database"]["problems"]
+    assert problem.startswith("the database does not answer: The database cannot be opened: ")
     assert report["sections"]["service"]["state"] == "stopped"
 
 
