@@ -266,7 +266,8 @@ class ConfigurationError(Exception):
 
 
 class DatabaseUnreachableError(ConfigurationError):
-    """Raised when the server of the database cannot be reached; it may be back soon."""
+    """Raised when the server of the database cannot be reached, or its file was moved away; it may
+    be back soon."""
 
 
 class UnawaitedCoroutineError(RuntimeError):

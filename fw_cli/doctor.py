@@ -69,7 +69,7 @@ def _examine(context: CommandContext) -> Sequence[Section]:
         except OverloadedError as error:
             opened = [not_answering(error.message, config.sqlite_file)]
         except DatabaseUnreachableError as error:
-            opened = [not_answering(str(error))]
+            opened = [not_answering(str(error), config.sqlite_file)]
         except ConfigurationError as error:
             first, opened = not_opened(error.problems), []
         return [

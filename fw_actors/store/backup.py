@@ -311,12 +311,16 @@ def put_file(draft: Path, database: Path, kept: Path) -> None:
     Raises: ConfigurationError if another process has one of them open.
     """
     _fold_log(draft)
-    if database.exists():
+    was_there = database.exists()
+    if was_there:
         with contextlib.suppress(sqlite3.DatabaseError):  # a damaged one is moved with its log
             _fold_log(database)
-        for end in _BESIDE:
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(f"{database}{end}", f"{kept}{end}")
+    for (
+        end
+    ) in _BESIDE:  # also of a database that is missing: SQLite would write them over the draft
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(f"{database}{end}", f"{kept}{end}")
+    if was_there:
         # Not renamed: if this process was killed now, the next command would create an empty store.
         os.link(database, kept)
     os.rename(draft, database)

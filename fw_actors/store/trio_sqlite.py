@@ -24,7 +24,7 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from fw_actors.errors import ConfigurationError
+from fw_actors.errors import ConfigurationError, DatabaseUnreachableError
 from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.store.executor import (
     Executors,
@@ -207,7 +207,8 @@ def make_file(path: Path) -> None:
     """Create the database's folder and file if they are missing, readable by the process's user
     only.
 
-    Raises: ConfigurationError when that fails, or this SQLite is too old.
+    Raises: ConfigurationError when that fails, or this SQLite is too old; DatabaseUnreachableError
+        when the database is missing, and its log is there.
     """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         oldest = ".".join(map(str, OLDEST_SQLITE))
@@ -216,11 +217,30 @@ def make_file(path: Path) -> None:
         )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_log_alone(path)
         _make(path)
     except OSError as error:
         raise ConfigurationError(
             [f"The database {path} cannot be opened: {error.strerror}."]
         ) from error
+
+
+def _refuse_log_alone(path: Path) -> None:
+    """Refuse to create a database beside the log of one that was moved or deleted.
+
+    SQLite would delete the log, with the last commits of a database that may be put back. A process
+    that creates the database meanwhile makes its log later.
+    """
+    database = os.path.realpath(path)
+    log = f"{database}-wal"
+    if os.path.exists(log) and not os.path.exists(database):
+        raise DatabaseUnreachableError(
+            [
+                f"The database {path} is missing, but its log {os.path.basename(log)} is there, "
+                "which may hold its last commits: put the database back, or restore a backup "
+                "(fw restore). To begin a new site, delete the log."
+            ]
+        )
 
 
 def _make(path: Path) -> None:

@@ -101,6 +101,39 @@ def test_restore_of_new_site_requires_no_replace(fw: CommandLine, tmp_path: Path
     assert names(fw) == ["ann", "bob"]
 
 
+def leave_log_alone(fw: CommandLine) -> None:
+    """Delete the store of a killed service, whose log has the account `later`, without the log."""
+    database, log = fw.folder / "data" / "fw.db", fw.folder / "data" / "fw.db-wal"
+    with closing(sqlite3.connect(database)) as other:
+        other.execute("SELECT count(*) FROM doc_user").fetchone()  # so that the log stays
+        fw.done("user", "add", "later", "--email", "later@x.test")
+        left = log.read_bytes()
+    database.unlink()
+    log.write_bytes(left)
+
+
+def test_restore_ignores_log_of_deleted_store(fw: CommandLine) -> None:
+    """C-166, C-167: SQLite would write it over the restored store, with all that has ended."""
+    fill(fw)
+    fw.done("backup", "copy.db")
+    leave_log_alone(fw)
+    fw.done("restore", "copy.db", "--yes", "--end-keys")
+    assert names(fw) == ["ann", "bob"]
+    assert fw.json("key", "list", "--json") == []
+
+
+def test_command_creates_no_store_beside_log_of_another(fw: CommandLine) -> None:
+    """O-25: SQLite would delete the log, and with it what a store that is moved back has last
+    committed."""
+    fill(fw)
+    leave_log_alone(fw)
+    told = fw.refused("user", "list")
+    assert "fw.db is missing, but its log fw.db-wal is there" in told
+    report = json.loads(fw.run("doctor", "--json").stdout)
+    assert "is missing" in report["sections"]["database"]["problems"][0]
+    assert data(fw) == ["fw.db-wal"]
+
+
 def test_restore_refuses_running_service(fw: CommandLine) -> None:
     fw.done("migrate")
     fw.done("backup", "copy.db")
