@@ -424,7 +424,9 @@ GONE: Final = frozenset(
 )
 RAISE_LIMIT: Final = "raise the limit of open files: LimitNOFILE= in the unit, or ulimit -n"
 AGAIN_SECONDS: Final = 0.1
+"""The time between two attempts to accept a connection without a descriptor for it."""
 REPORT_SECONDS: Final = 60.0
+"""The time for which the log does not repeat that there is none."""
 
 
 class PatientListener(trio.abc.Listener[trio.SocketStream]):

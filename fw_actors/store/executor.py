@@ -139,6 +139,7 @@ class EngineCounts:
 
 
 QUIET_SECONDS: Final = 10.0
+"""The time without a refused write after which writes count as accepted again."""
 
 
 class RefusedWrites:

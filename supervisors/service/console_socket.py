@@ -83,6 +83,7 @@ MAX_CONNECTIONS: Final = 8
 LONGEST_LINE: Final = 4096
 SEND_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 2.0
+"""The time between two looks whether the socket is still there, or attempts to make it."""
 ROOT: Final = 0
 
 Metrics = Callable[[], Awaitable[bytes]]
