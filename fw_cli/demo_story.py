@@ -144,8 +144,12 @@ async def _demo(keep: bool) -> bool:
 
 async def _watch(signals: AsyncIterator[int], folder: Path, ending: trio.Event) -> None:
     """Set `ending` at the first signal; at a second one delete the site and end by that signal."""
+    from supervisors.service.console_socket import forget
+    from supervisors.service.site_files import SitePaths
+
     async for number in signals:
         if ending.is_set():
+            forget(SitePaths(folder).console)  # its socket is in another folder
             for _ in range(_REMOVALS):  # the service's threads may still create files
                 shutil.rmtree(folder, ignore_errors=True)
             signal.signal(number, signal.SIG_DFL)

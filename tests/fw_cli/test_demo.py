@@ -104,6 +104,20 @@ def test_kept_demo_deletes_its_folder_after_two_signals(tmp_path: Path, pause: f
         assert list(folder.iterdir()) == []
 
 
+def test_kept_demo_deletes_console_socket_after_two_signals_at_once(tmp_path: Path) -> None:
+    """The socket is in a folder of its own, and the service has no time to remove it."""
+    with kept_demo(tmp_path) as (process, folder):
+        assert process.stdout is not None
+        assert next((line for line in process.stdout if line.startswith("Ctrl+C ends")), None)
+        assert list(folder.glob("fw-console-*"))
+        process.send_signal(signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(20) in (-signal.SIGINT, -signal.SIGTERM)
+        assert list(folder.iterdir()) == []
+
+
 def test_demo_deletes_its_folder_after_a_signal_before_its_end(tmp_path: Path) -> None:
     with kept_demo(tmp_path) as (process, folder):
         assert process.stdout is not None
