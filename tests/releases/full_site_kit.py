@@ -40,6 +40,8 @@ def refuse(fw, text):
 def rename(fw):
     fw.db.sql("UPDATE doc_note SET title = 'migrated' WHERE title = 'old'")
 '''
+LEASED_TIMEOUT: Final = 15
+"""Seconds of an attempt of the Webhook "leased": it hangs until the service is killed."""
 FILL: Final = """
 import desk
 
@@ -57,7 +59,7 @@ user("invited")
 user("gone", enabled=0, new_password=password)
 webhook("sent", event_type="Custom", custom_event="a")
 webhook("retried", event_type="Custom", custom_event="a", max_attempts=10)
-webhook("leased", event_type="Custom", custom_event="a", timeout=15)
+webhook("leased", event_type="Custom", custom_event="a", timeout=leased_timeout)
 webhook("paused", event_type="Custom", custom_event="a")
 webhook("limited", event_type="Custom", custom_event="a", rate_limit=1)
 webhook("ordered", event_type="Document", webhook_doctype="Note", on_insert=1, on_update=1,
@@ -72,7 +74,8 @@ for number in range(3):
 
 def fill(site: Installed, receiver: str) -> None:
     """Fill the site of a stopped service."""
-    given = f"url, secret, password = {receiver!r}, {SECRET!r}, {PASSWORD!r}"
+    values = (receiver, SECRET, PASSWORD, LEASED_TIMEOUT)
+    given = f"url, secret, password, leased_timeout = {values!r}"
     (site.site / "fill.py").write_text(f"{given}\n{FILL}")
     site.fw("exec", "fill.py", "--commit")
 

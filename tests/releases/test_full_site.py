@@ -17,10 +17,22 @@ import pytest
 from fw_actors.store.statement import POSTGRESQL, SQLITE
 from supervisors.service import site_files
 from supervisors.service.site_files import SitePaths
-from tests.releases.full_site_kit import APP, KEY, PASSWORD, changed, fill, rows_of
+from tests.releases.full_site_kit import (
+    APP,
+    KEY,
+    LEASED_TIMEOUT,
+    PASSWORD,
+    changed,
+    fill,
+    rows_of,
+)
 from tests.releases.upgrade_kit import ALL_BUILDS, Installed, UpgradeReceiver
 
 CSRF = {"X-FW-CSRF": "1"}
+AFTER_THE_LEASES = {  # 30 seconds longer than the attempts, B-210
+    "FW_MODE": "development",
+    "FW_CLOCK_OFFSET": str(LEASED_TIMEOUT + 31),
+}
 
 
 @pytest.fixture(params=(SQLITE, POSTGRESQL) if ALL_BUILDS else (SQLITE,))
@@ -100,7 +112,7 @@ def test_full_site_keeps_each_row_in_an_upgrade(
 
     receiver.failing = set()
     receiver.over.set()
-    url = site.start()
+    url = site.start(**AFTER_THE_LEASES)
     try:
         expect_access(admin, url, key)
         expect_deliveries(site, receiver)
@@ -149,7 +161,7 @@ def expect_access(admin: httpx.Client, url: str, key: str) -> None:
 def expect_deliveries(site: Installed, receiver: UpgradeReceiver) -> None:
     """All but those of the paused Webhook arrive, those of a document in its order."""
     arrived = {(name, "Sent") for name in ("sent", "retried", "leased", "limited", "ordered")}
-    receiver.until("/leased", 6)  # again, after the leases of the killed process
+    receiver.until("/leased", 6)  # again: the clock is after the leases of the killed process
     end = time.monotonic() + 60
     while (found := states(site)) != arrived | {("paused", "Queued")}:
         assert time.monotonic() < end, found

@@ -123,23 +123,25 @@ class Installed:
         policy = {"site": {"name": "upgraded"}, "ops": ops, "apps": list(apps)}
         (self.site / "fw.json").write_text(json.dumps(policy))
 
-    def process(self, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def process(
+        self, *args: str, stdin: str = "", **environ: str
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self.venv / "bin" / "fw"), *args], cwd=self.site, env=self.environ, input=stdin,
-            capture_output=True, text=True, check=False, timeout=120,
+            [str(self.venv / "bin" / "fw"), *args], cwd=self.site, env={**self.environ, **environ},
+            input=stdin, capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
 
-    def fw(self, *args: str, stdin: str = "") -> str:
-        done = self.process(*args, stdin=stdin)
+    def fw(self, *args: str, stdin: str = "", **environ: str) -> str:
+        done = self.process(*args, stdin=stdin, **environ)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def eval(self, text: str) -> Any:
         return json.loads(self.fw("eval", "--commit", text))
 
-    def start(self) -> str:
+    def start(self, **environ: str) -> str:
         """Start the service; return its URL."""
-        self.fw("start")
+        self.fw("start", **environ)
         record = site_files.read(SitePaths(self.site).pid)
         assert record is not None
         assert record.url is not None
