@@ -19,7 +19,8 @@ class DeadNames:
     """Answers 127.0.0.1, but never answers for names that begin with `dead`.
 
     `lookup` blocks in its thread as the system's look-up does. A question is a datagram with the
-    name; leaving the block answers what was swallowed, so that no thread is left behind.
+    name; `give_up`, or leaving the block, answers what was swallowed and what comes later, so that
+    no thread is left behind.
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,7 @@ class DeadNames:
         self._place = self._server.getsockname()
         self._changed = threading.Condition()
         self._swallowed: list[tuple[str, int]] = []
+        self._gives_up = False
         self._thread = threading.Thread(target=self._serve)
 
     @property
@@ -44,6 +46,14 @@ class DeadNames:
                 assert self._changed.wait_for(lambda: len(self._swallowed) >= count, 60)
 
         await trio.to_thread.run_sync(wait)
+
+    def give_up(self) -> None:
+        """Answer all questions, also those to come, that there is no answer."""
+        with self._changed:
+            self._gives_up = True
+            for waiting in self._swallowed:
+                self._server.sendto(b"", waiting)
+            self._swallowed.clear()
 
     def lookup(self, host: str, port: int) -> Sequence[Address]:
         """Ask for a name, and wait."""
@@ -65,11 +75,10 @@ class DeadNames:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.give_up()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as telling:
             telling.sendto(b"", self._place)
         self._thread.join()
-        for waiting in self._swallowed:
-            self._server.sendto(b"", waiting)
         self._server.close()
 
     def _serve(self) -> None:
@@ -77,9 +86,12 @@ class DeadNames:
             name, place = self._server.recvfrom(300)
             if not name:
                 return
-            if name.startswith(b"dead"):
-                with self._changed:
+            if not name.startswith(b"dead"):
+                self._server.sendto(b"127.0.0.1", place)
+                continue
+            with self._changed:
+                if self._gives_up:
+                    self._server.sendto(b"", place)
+                else:
                     self._swallowed.append(place)
                     self._changed.notify_all()
-            else:
-                self._server.sendto(b"127.0.0.1", place)
