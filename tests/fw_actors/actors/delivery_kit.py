@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import trio
 
@@ -52,6 +52,9 @@ class ScriptedReceiver:
 
     `busy` seconds pass before each answer.
     """
+
+    poll_seconds: ClassVar[float] = 0.5
+    """How often a test looks for an outcome: in virtual time."""
 
     answers: Sequence[str]
     busy: float = 0.0
@@ -102,6 +105,8 @@ class ScriptedReceiver:
 class RealSender(ScriptedReceiver):
     """A receiver behind a real socket, reached by the real sender; it records no posts."""
 
+    poll_seconds = 0.02  # in real time
+
     def __init__(self, sender: Sender) -> None:
         super().__init__(answers=())
         self._sender = sender
@@ -120,6 +125,7 @@ class DeliverySite:
     runtime: Runtime
     pool: KeyedPool
     dispatcher: Callable[[], bool]
+    poll_seconds: float
 
     async def webhook(self, url: str = URL, event: str = "invoice.paid", **fields: Any) -> str:
         """Make a Webhook for a custom event; return its name."""
@@ -168,7 +174,7 @@ class DeliverySite:
             found = await self.read(delivery)
             if found["status"] in ("Sent", "Failed"):
                 return found
-            await trio.sleep(0.5)
+            await trio.sleep(self.poll_seconds)
 
     async def jobs(self) -> list[dict[str, Any]]:
         """Return the rows of the queue."""
@@ -238,4 +244,4 @@ async def _actors(
             ),
         ]  # fmt: skip
         async with open_supervisor(runtime, "delivery", children):
-            yield DeliverySite(site, runtime, pool, Waker(dispatcher))
+            yield DeliverySite(site, runtime, pool, Waker(dispatcher), receiver.poll_seconds)
