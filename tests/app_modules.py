@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ def apps_as_they_were(folder: Path) -> Iterator[None]:
     finally:
         with suppress(ValueError):
             sys.path.remove(str(folder))
+        below = f"{folder}{os.sep}"  # a Path for each of a thousand modules would take 10 ms
         for name, module in list(sys.modules.items()):
-            if (file := getattr(module, "__file__", None)) and Path(file).is_relative_to(folder):
+            if (file := getattr(module, "__file__", None)) and file.startswith(below):
                 del sys.modules[name]
