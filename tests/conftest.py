@@ -6,7 +6,7 @@ import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -20,33 +20,45 @@ _HERE: Final = Path(__file__).parent
 _YOUNG_OBJECTS: Final = 20_000  # as in a process that serves
 
 # Folders and files that take longest come first, so that no core waits for one alone at the end.
+# Those that mostly wait, for a timer or for other processes, stand between those that compute.
 _LONGEST: Final = (
+    "browser",  # waits
     "simulation",
-    "fuzz/test_openapi.py",
-    "crash/test_rounds.py",
-    "releases",
-    "supervisors/test_storm.py",
-    "access/test_rights_audit.py",
-    "browser",
-    "fw_actors/documents/test_stores_alike.py",
+    "supervisors/service/test_several_processes.py",  # waits
     "docs/test_snippets.py",
-    "fw_actors/actors/test_answer_heads.py",
-    "web/test_flood.py",
+    "fuzz/test_openapi.py",
+    "crash/test_rounds.py",  # waits
+    "releases",
+    "fw_actors/documents/test_stores_alike.py",
+    "fw_cli/test_demo.py",  # waits
+    "access/test_rights_audit.py",
+    "supervisors/test_storm.py",
+    "supervisors/service/test_slow_receivers.py",  # waits
+    "fw_cli/test_service.py",
+    "access/test_api_keys.py",
+    "fw_actors/actors/test_answer_heads.py",  # waits
     "access",
-    "crash",
+    "crash",  # waits
     "security",
     "fw_actors/actors",
-    "interop",
-    "fuzz",
-    "supervisors",
-    "fw_actors/runtime/test_typing.py",
-    "fw_actors/access",
+    "web/test_flood.py",
+    "supervisors/service",
     "fw_cli",
     "benchmarks",
+    "interop",
+    "fuzz",
+    "fw_actors/runtime/test_typing.py",
     "scripts",
     "mutants",
     "examples",
     "fw_actors/documents",
+    "fw_actors/webhooks",
+    "fw_actors/store",
+    "fw_actors/access",
+    "deploy",
+    "test_names.py",
+    "docs",
+    "web",
 )
 
 
@@ -60,6 +72,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the files; the tests of each stay as they are."""
     order = {file: _place(file) for file in {item.path for item in items}}
     items.sort(key=lambda item: order[item.path])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the files of the browser in one process, which waits most of the time: each further
+    process would have a browser and a site of its own, and the cores have others to run."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    browser = f"{(_HERE / 'browser').relative_to(config.rootpath).as_posix()}/"
+
+    class OneBrowserScheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return browser if nodeid.startswith(browser) else str(super()._split_scope(nodeid))
+
+    return OneBrowserScheduling(config, log)
 
 
 def _place(file: Path) -> int:
