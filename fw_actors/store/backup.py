@@ -315,9 +315,8 @@ def put_file(draft: Path, database: Path, kept: Path) -> None:
     if was_there:
         with contextlib.suppress(sqlite3.DatabaseError):  # a damaged one is moved with its log
             _fold_log(database)
-    for (
-        end
-    ) in _BESIDE:  # also of a database that is missing: SQLite would write them over the draft
+    # Also those of a database that is missing: SQLite would write them over the draft.
+    for end in _BESIDE:
         with contextlib.suppress(FileNotFoundError):
             os.rename(f"{database}{end}", f"{kept}{end}")
     if was_there:
