@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -89,6 +90,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return browser if nodeid.startswith(browser) else str(super()._split_scope(nodeid))
 
     return OneBrowserScheduling(config, log)
+
+
+@pytest.fixture
+def short_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new folder whose path leaves room for a socket's, which has at most 107 bytes."""
+    return Path(tempfile.mkdtemp(prefix="", dir=tmp_path_factory.getbasetemp()))
 
 
 def _place(file: Path) -> int:

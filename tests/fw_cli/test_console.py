@@ -143,10 +143,10 @@ def test_service_runs_without_console_socket_and_logs_it(tmp_path: Path) -> None
 
 
 async def test_console_socket_is_made_once_its_folder_is_usable(
-    tmp_path: Path, mock_clock: trio.testing.MockClock
+    short_path: Path, mock_clock: trio.testing.MockClock
 ) -> None:
     """O-228: also if it could not be made at once, as while no descriptor is left."""
-    run, told, log = tmp_path / "run", tmp_path / "console.address", RecordingLog()
+    run, told, log = short_path / "run", short_path / "console.address", RecordingLog()
     run.mkdir()
     clock, entropy = SystemClock(), SystemEntropy()
     async with open_runtime(clock=clock, entropy=entropy) as runtime:

@@ -104,9 +104,9 @@ def test_kept_demo_deletes_its_folder_after_two_signals(tmp_path: Path, pause: f
         assert list(folder.iterdir()) == []
 
 
-def test_kept_demo_deletes_console_socket_after_two_signals_at_once(tmp_path: Path) -> None:
+def test_kept_demo_deletes_console_socket_after_two_signals_at_once(short_path: Path) -> None:
     """The socket is in a folder of its own, and the service has no time to remove it."""
-    with kept_demo(tmp_path) as (process, folder):
+    with kept_demo(short_path) as (process, folder):
         assert process.stdout is not None
         assert next((line for line in process.stdout if line.startswith("Ctrl+C ends")), None)
         assert list(folder.glob("fw-console-*"))
