@@ -113,7 +113,6 @@ class Dispatcher(Actor):
         self._repair = ClockSkewRepair(QUEUE, deliveries.longest_wait)
         self._receivers: dict[Origin | None, ReceiverSlots] = {}
         self._batching = False  # a poll is planned for several slots that come free
-        self._for_outcomes = False  # the planned poll is for slots of recorded outcomes
         self._more = True
         self._packed = True
         """Whether the next claim reads all rows as one; not after an unusable claim."""
@@ -154,7 +153,7 @@ class Dispatcher(Actor):
     def timer_fired(self, _message: PollTimer) -> None:
         """Poll, unless the poll was put off."""
         if self._polls.is_due():
-            if not (self._batching or self._for_outcomes):  # a delivery is due, or it is regular
+            if self._polls.for_new_work:
                 self._unclaimed.new_work()
             self._polls.soon()
 
@@ -172,13 +171,15 @@ class Dispatcher(Actor):
     @handles(Poll)
     async def poll(self, message: Poll) -> None:
         """Lease the deliveries that can start now, start them, and sleep until the next is due."""
-        self._batching = self._for_outcomes = False
+        self._batching = False
         self._take_freed_slots()  # also those without a message
         self._polls.begin()
         awaited = self._outcomes_awaited
         if not self._free:  # a claim would lease nothing
-            self._more, self._for_outcomes = True, awaited
-            self._polls.after(RECORDED_SECONDS if awaited else MAX_SLEEP_SECONDS)
+            self._more = True
+            self._polls.after(
+                RECORDED_SECONDS if awaited else MAX_SLEEP_SECONDS, for_new_work=not awaited
+            )
             self._unclaimed.polled(True)
             return
         # Works on copies: a failed transaction leaves this actor's state unchanged.
@@ -222,7 +223,7 @@ class Dispatcher(Actor):
         # No message tells of recorded outcomes, and those of slots that the claim did not have may
         # have been recorded while it ran. Whether slots were scarce shows only what it left free.
         if self._more and self._is_scarce(plan.left) and (awaited or self._outcomes_awaited):
-            self._for_outcomes = self._polls.within(RECORDED_SECONDS)
+            self._polls.within(RECORDED_SECONDS, for_new_work=False)
         self._unclaimed.polled(batch.more)
         if plan.read_most or self._hold_back(batch, due, plan):
             self._polls.soon()
@@ -346,7 +347,7 @@ class Dispatcher(Actor):
             self._polls.soon()
         elif not self._batching:
             # Wait for half a window: one transaction per slot would cost more than it gains.
-            self._polls.after(BATCH_SECONDS)
+            self._polls.after(BATCH_SECONDS, for_new_work=False)
             self._batching = True
 
     @property

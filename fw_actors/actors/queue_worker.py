@@ -211,6 +211,9 @@ class PollSchedule:
 
     Most polls put the next one off by a second. The timer stays then, and is set again for the rest
     when it fires.
+
+    A poll is planned for new work (a job that comes due, or one of a lost wake-up), or because a
+    slot comes free or another process has sent a notice.
     """
 
     def __init__(self, context: Context) -> None:
@@ -221,6 +224,8 @@ class PollSchedule:
         self._timer: Timer | None = None
         self._fires = inf  # when the timer fires at the earliest, on trio's clock
         self._next = inf  # when the next poll is planned
+        self.for_new_work = True
+        """Whether the planned poll is for new work."""
 
     def begin(self) -> None:
         """Record the begin of a poll, which cancels planned ones."""
@@ -232,11 +237,11 @@ class PollSchedule:
         if not self.pending:
             self.pending = self._tell(Poll())
 
-    def after(self, seconds: float) -> None:
+    def after(self, seconds: float, *, for_new_work: bool = True) -> None:
         """Poll in this many seconds, replacing any planned poll."""
         if self.pending:
             return
-        self._next = self._context.time() + seconds
+        self._next, self.for_new_work = self._context.time() + seconds, for_new_work
         if self._timer is None or self._fires > self._next:
             self._set_timer(seconds)
 
@@ -250,13 +255,11 @@ class PollSchedule:
             self._set_timer(rest)
         return False
 
-    def within(self, seconds: float) -> bool:
-        """Poll in this many seconds unless an earlier poll is planned. Returns False if one is."""
+    def within(self, seconds: float, *, for_new_work: bool = True) -> None:
+        """Poll in this many seconds unless an earlier poll is planned."""
         seconds = max(0.0, seconds)
-        if self._context.time() + seconds >= self._next:
-            return False
-        self.after(seconds)
-        return True
+        if self._context.time() + seconds < self._next:
+            self.after(seconds, for_new_work=for_new_work)
 
     def _set_timer(self, seconds: float) -> None:
         if self._timer is not None:
@@ -355,7 +358,6 @@ class QueueWorker(Actor, ABC):
         self._scopes: set[trio.CancelScope] = set()
         self._drain_deadline = inf
         self._polled_at = -inf
-        self._put_off = False  # whether the planned poll is for a notice of another process
 
     @abstractmethod
     async def carry_out(self, job: LeasedJob) -> None:
@@ -386,14 +388,14 @@ class QueueWorker(Actor, ABC):
         rest = self._polled_at + REST_SECONDS - self.context.time() if message.elsewhere else 0.0
         if rest <= 0.0:
             self._poll_soon()
-        elif not self._draining and self._polls.within(rest):
-            self._put_off = True
+        elif not self._draining:
+            self._polls.within(rest, for_new_work=False)
 
     @handles(PollTimer)
     def timer_fired(self, _message: PollTimer) -> None:
         """Poll, unless the poll was put off."""
         if self._polls.is_due():
-            if not self._put_off:  # a job is due, or this is the regular poll
+            if self._polls.for_new_work:
                 self._unclaimed.new_work()
             self._poll_soon()
 
@@ -417,7 +419,7 @@ class QueueWorker(Actor, ABC):
     async def poll(self, message: Poll) -> None:
         """Lease the jobs that can start now, start them, and sleep until the next is due."""
         self._polls.begin()
-        self._polled_at, self._put_off = self.context.time(), False
+        self._polled_at = self.context.time()
         if not self._free or self._draining:
             self._unclaimed.polled(True)
             return  # the next free slot polls again

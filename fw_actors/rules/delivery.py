@@ -173,8 +173,6 @@ def decide(
     An attempt that sent nothing (WITHDRAWN, UNSIGNABLE, CANCELLED) counts as well.
     """
     attempt = attempts_before + 1
-    if ending is Ending.DELIVERED:  # as nearly all
-        return Verdict(DeliveryStatus.SENT, attempt, None)
     status = outcome(ending, attempt, max_attempts)
     if status is not DeliveryStatus.RETRYING:
         return Verdict(status, attempt, None)

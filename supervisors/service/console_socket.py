@@ -82,8 +82,8 @@ def _remove(path: Path) -> None:
 MAX_CONNECTIONS: Final = 8
 LONGEST_LINE: Final = 4096
 SEND_SECONDS: Final = 10.0
-LOOK_SECONDS: Final = 2.0
-"""The time between two looks whether the socket is still there, or attempts to make it."""
+CHECK_SECONDS: Final = 2.0
+"""The time between two checks that the socket is still there, or attempts to make it."""
 ROOT: Final = 0
 
 Metrics = Callable[[], Awaitable[bytes]]
@@ -142,7 +142,7 @@ def console_socket(
                     task_status.started()
                     begun = True
                 if opened is None:
-                    await trio.sleep(LOOK_SECONDS)
+                    await trio.sleep(CHECK_SECONDS)
                 else:
                     await serve(opened)
 
@@ -152,7 +152,7 @@ def console_socket(
 async def _until_removed(address_file: Path, path: str) -> None:
     """Return when the socket at `path`, or its address, is gone."""
     while _is_at(address_file, path):  # noqa: ASYNC110 - another program removes it
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(CHECK_SECONDS)
 
 
 def _is_at(address_file: Path, path: str) -> bool:

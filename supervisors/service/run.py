@@ -79,7 +79,7 @@ class Announcer:
 
 
 KEEP_SECONDS: Final = 2.0
-"""The time between two looks whether the pid file is still there."""
+"""The time between two checks that the pid file is still there."""
 
 
 class OwnPidFile:

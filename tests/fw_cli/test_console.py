@@ -30,7 +30,7 @@ from fw_cli.console_client import NOT_RUNNING, ConsoleClient
 from fw_cli.console_screen import ConsoleScreen
 from fw_cli.errors import CommandFailed
 from supervisors import open_supervisor
-from supervisors.service.console_socket import LOOK_SECONDS, console_socket
+from supervisors.service.console_socket import CHECK_SECONDS, console_socket
 from supervisors.service.site_files import path_in
 from tests.fw_cli.conftest import CommandLine
 from tests.live_site import LiveReceiver, LiveSite, eventually
@@ -154,11 +154,11 @@ async def test_console_socket_is_made_once_its_folder_is_usable(
         async with open_supervisor(runtime, "service", [child]):
             shutil.rmtree(run)
             for _ in range(3):
-                mock_clock.jump(LOOK_SECONDS)
+                mock_clock.jump(CHECK_SECONDS)
                 await trio.testing.wait_all_tasks_blocked()
                 assert [event for event, _ in log.entries] == ["console.no_socket"]
             run.mkdir()
-            mock_clock.jump(LOOK_SECONDS)
+            mock_clock.jump(CHECK_SECONDS)
             await trio.testing.wait_all_tasks_blocked()
             async with await trio.open_unix_socket(path_in(told)):
                 pass
@@ -179,7 +179,7 @@ async def test_console_socket_stays_while_no_descriptor_is_left(
             os.close(free)
             resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
             try:
-                mock_clock.jump(LOOK_SECONDS)
+                mock_clock.jump(CHECK_SECONDS)
                 await trio.testing.wait_all_tasks_blocked()
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -196,10 +196,18 @@ DELIVERY: Final = (
     Mutation(
         "workers without free slots wake each other",
         "fw_actors/actors/queue_worker.py",
-        "            self._put_off = True\n",
-        "            pass\n",
+        "self._polls.within(rest, for_new_work=False)",
+        "self._polls.within(rest)",
         "tests/fw_actors/actors/test_queue_liveness.py::"
         "test_workers_without_free_slots_do_not_wake_each_other",
+    ),
+    Mutation(
+        "processes wake each other because slots come free",
+        "fw_actors/actors/dispatcher.py",
+        "RECORDED_SECONDS if awaited else MAX_SLEEP_SECONDS, for_new_work=not awaited",
+        "RECORDED_SECONDS if awaited else MAX_SLEEP_SECONDS",
+        "tests/fw_actors/actors/test_node_liveness.py::"
+        "test_process_sends_no_notice_because_a_slot_comes_free",
     ),
     Mutation(
         "a claim forgets what another transaction has locked",

@@ -54,7 +54,7 @@ class ScriptedReceiver:
     """
 
     poll_seconds: ClassVar[float] = 0.5
-    """How often a test looks for an outcome: in virtual time."""
+    """The time between two polls for an outcome, in virtual time."""
 
     answers: Sequence[str]
     busy: float = 0.0
