@@ -171,6 +171,7 @@ DELIVERY: Final = (
         "            self.context.stop()  # after the answer; the next attempt is a row, due later"
         "\n",
         "            pass\n",
+        "tests/fw_actors/actors/test_dispatch_liveness.py",
     ),
     Mutation(
         "a new Dispatcher does not know the attempts that still run",
@@ -204,8 +205,8 @@ DELIVERY: Final = (
     Mutation(
         "processes wake each other because slots come free",
         "fw_actors/actors/dispatcher.py",
-        "RECORDED_SECONDS if awaited else MAX_SLEEP_SECONDS, for_new_work=not awaited",
-        "RECORDED_SECONDS if awaited else MAX_SLEEP_SECONDS",
+        "self._polls.after(BATCH_SECONDS, for_new_work=False)",
+        "self._polls.after(BATCH_SECONDS)",
         "tests/fw_actors/actors/test_node_liveness.py::"
         "test_process_sends_no_notice_because_a_slot_comes_free",
     ),
