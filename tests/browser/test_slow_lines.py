@@ -308,6 +308,21 @@ def test_questions_are_asked_one_after_another(page: Page, sign_in: SignIn) -> N
     expect(dialog).to_contain_text("Revoke this key?")
 
 
+def test_next_api_key_is_described_while_one_is_made(page: Page, sign_in: SignIn) -> None:
+    sign_in("gina")
+    page.goto("/account")
+    held = HeldRequests(page, f"{OPERATION}api_keys.createMyAPIKey")
+    purpose = page.get_by_label("Purpose")
+    purpose.fill("this one")
+    page.get_by_role("button", name="Make a key").click()
+    held.arrive()
+    purpose.fill("the next one")
+    held.routes[0].continue_()
+    expect(page.locator("#api-keys li").filter(has_text="this one")).to_be_visible()
+    expect(purpose).to_have_value("the next one")
+    expect(purpose).to_be_focused()
+
+
 def test_rows_are_not_selected_after_going_back(page: Page, sign_in: SignIn) -> None:
     """The browser would select other rows: those that have their places now."""
     sign_in("admin")

@@ -113,16 +113,19 @@ const make = document.getElementById("make-key");
 if (make) {
   onSubmit(make, async () => {
     const { label, days } = make.elements;
+    const typed = () => JSON.stringify([label.value, days.value]);
+    const sent = typed();
     const body = { label: label.value };
     if (days.value) body.days = Number(days.value);
     const made = await operation("api_keys.createMyAPIKey", body);
-    make.reset();
+    const isUntouched = typed() === sent; // or else the next key is being described
+    if (isUntouched) make.reset();
     const shown = document.getElementById("made-key");
     shown.querySelector("[data-text]").textContent = made.key;
     shown.hidden = false;
     const button = shown.querySelector("[data-copy]");
     button.onclick = () => copy(made.key, button);
-    button.focus();
+    if (isUntouched) button.focus();
     add(made);
   });
 }
