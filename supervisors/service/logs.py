@@ -200,7 +200,7 @@ def configure(
         cache_logger_on_first_use=False,
     )
     logger: FilteringBoundLogger = structlog.get_logger()
-    lines.report = lambda lost: logger.warning("log.lines_lost", lines=lost)
+    lines.report = lambda lost: logger.error("log.lines_lost", lines=lost)
     return logger.bind()
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+import threading
+from collections.abc import Iterable
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 import pytest
+import trio
 
 from tests.access.schema_check import Checker
 from tests.http_site import SERVICES, HttpSite
@@ -17,8 +20,10 @@ from tests.staff import PASSWORD
 from web.openapi import describe
 from web.openapi_examples import BODIES, DOCUMENTS
 from web.openapi_fields import COMMON, FIELDS
+from web.operations import Route
 
 OTHER = "another decent passphrase"
+SECONDS: Final = 20.0  # for a step of another thread
 
 
 async def document_of(site: HttpSite) -> dict[str, Any]:
@@ -65,6 +70,25 @@ async def test_openapi_has_every_path_of_the_contract(site: HttpSite) -> None:
     names = [each["operationId"] for path in paths.values() for each in path.values()]
     assert len(set(names)) == len(names)
     assert all(each["summary"] for path in paths.values() for each in path.values())
+
+
+async def test_openapi_is_made_while_other_requests_are_answered(
+    site: HttpSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes a few tenths of a second, for which all others would wait."""
+    begun, answered = threading.Event(), threading.Event()
+
+    def held(routes: Iterable[Route], name: str) -> dict[str, Any]:
+        begun.set()
+        assert answered.wait(SECONDS), "no other request was answered"
+        return describe(routes, name)
+
+    monkeypatch.setattr("web.openapi.describe", held)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(document_of, site)
+        assert await trio.to_thread.run_sync(begun.wait, SECONDS)
+        assert (await site.ask("GET", "/api/boot")).status == 200
+        answered.set()
 
 
 async def test_openapi_names_operations_by_area_and_act(site: HttpSite) -> None:

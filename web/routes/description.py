@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+import trio
 
 from fw_actors.actors.gateway import Gateway
 from fw_actors.documents import rest
@@ -20,6 +21,9 @@ class DescriptionRoutes:
 
     def __init__(self, routes: Sequence[Route], site: str, gateway: Gateway) -> None:
         self._described, self._site, self._gateway = routes, site, gateway
+        self._making = trio.Lock()
+        self._generic: Mapping[str, Any] | None = None
+        self._for_guests = b""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -27,20 +31,31 @@ class DescriptionRoutes:
 
     async def document(self, exchange: Exchange) -> Response:
         """Describe every operation as OpenAPI 3.1, and a signed-in user's DocTypes."""
+        generic = await self._made()
         if exchange.caller is None:
             return Response(self._for_guests)
-        from web.openapi import with_documents
-
         found = await self._gateway.read(exchange.caller, rest.described, exchange.request_id)
-        return Response(encode(with_documents(self._generic, found)))
+        return Response(await trio.to_thread.run_sync(_encoded_with, generic, found))
 
-    @cached_property
-    def _generic(self) -> dict[str, Any]:
-        """Made on first use, so that a start need not wait for it."""
-        from web.openapi import describe
+    async def _made(self) -> Mapping[str, Any]:
+        """Return the description of the operations, without DocTypes.
 
-        return describe([*self._described, *self.routes()], self._site)
+        It is made on first use, so that a start need not wait for it, and in a thread, because it
+        takes a few tenths of a second.
+        """
+        async with self._making:
+            if self._generic is None:
+                made = await trio.to_thread.run_sync(self._describe)
+                self._generic, self._for_guests = made, encode(made)
+            return self._generic
 
-    @cached_property
-    def _for_guests(self) -> bytes:
-        return encode(self._generic)
+    def _describe(self) -> dict[str, Any]:
+        from web import openapi  # imports quart-schema
+
+        return openapi.describe([*self._described, *self.routes()], self._site)
+
+
+def _encoded_with(generic: Mapping[str, Any], found: Sequence[rest.Described]) -> bytes:
+    from web import openapi
+
+    return encode(openapi.with_documents(generic, found))
