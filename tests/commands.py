@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
-import structlog
 from click.testing import CliRunner, Result
 
 from fw_cli.context import CommandContext
 from fw_cli.main import cli
-
-
-@contextmanager
-def logging_as_it_was() -> Iterator[None]:
-    """Commands set up the process's log; here the process is that of the tests."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    try:
-        yield
-    finally:
-        root.handlers, root.level = handlers, level
-        logging.captureWarnings(False)
-        structlog.reset_defaults()
+from tests.process_log import logging_as_it_was
 
 
 def run_command(
@@ -32,4 +17,5 @@ def run_command(
 ) -> Result:
     """Run a command on the site in `folder`."""
     context = CommandContext(environ, folder)
-    return CliRunner().invoke(cli, args, input=stdin, obj=context, prog_name="fw")
+    with logging_as_it_was():
+        return CliRunner().invoke(cli, args, input=stdin, obj=context, prog_name="fw")

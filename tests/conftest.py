@@ -15,6 +15,7 @@ from fw_actors.store.statement import POSTGRESQL, SQLITE
 from tests.installed_wheel import InstalledWheel, installed_wheel
 from tests.kept_schemas import KeptSchemas
 from tests.postgres_cluster import PostgresCluster, postgres_cluster
+from tests.process_log import logging_as_it_was
 from tests.site_kit import keep_database_at
 
 _HERE: Final = Path(__file__).parent
@@ -132,6 +133,13 @@ def garbage_is_found_where_it_was_left() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def log_is_as_it_was() -> Iterator[None]:
+    """A command or service of a test sets up the log of its process, which runs further tests."""
+    with logging_as_it_was():
+        yield
 
 
 @pytest.fixture(scope="session")

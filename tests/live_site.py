@@ -24,7 +24,7 @@ from supervisors.service import site_files
 from supervisors.service.console_socket import forget
 from supervisors.service.site_files import SitePaths
 from tests.app_modules import apps_as_they_were
-from tests.commands import logging_as_it_was, run_command
+from tests.commands import run_command
 from tests.fork_server import ForkedProcess, fork_fw
 from tests.site_kit import database_of
 
@@ -80,7 +80,7 @@ class LiveSite:
 
         It runs in this process, which takes a tenth of the time of one of its own.
         """
-        with logging_as_it_was(), apps_as_they_were(self.folder):
+        with apps_as_they_were(self.folder):
             done = run_command(self.folder, self.environ(**environ), *args, stdin=stdin)
         assert done.exit_code == 0, done.output
         return done.stdout

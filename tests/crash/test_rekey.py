@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.commands import logging_as_it_was, run_command
+from tests.commands import run_command
 from tests.fork_server import ForkedProcess, fork_fw
 from tests.live_site import LiveSite
 from tests.site_kit import database_of
@@ -75,15 +75,13 @@ class RekeyedSite:
 
     def done(self, *args: str) -> str:
         """Run a command in this process; return what it printed."""
-        with logging_as_it_was():
-            result = run_command(self.folder, self.environ, *args)
+        result = run_command(self.folder, self.environ, *args)
         assert result.exit_code == 0, result.output
         return result.stdout
 
     def refused(self, *args: str) -> str:
         """Run a command in this process that has to fail; return why."""
-        with logging_as_it_was():
-            result = run_command(self.folder, self.environ, *args)
+        result = run_command(self.folder, self.environ, *args)
         assert result.exit_code != 0
         return result.stderr
 

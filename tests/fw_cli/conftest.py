@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from tests.commands import logging_as_it_was, run_command
+from tests.commands import run_command
 
 PASSWORD = "correct horse battery staple"
 
@@ -64,9 +63,3 @@ def fw(tmp_path: Path) -> CommandLine:
     (tmp_path / "fw.json").write_text('{"site": {"name": "test"}}')
     quick = {"FW_BIND": "127.0.0.1:0", "FW_ARGON2": "8,1,1", "FW_SECRET_KEY": "k" * 40}
     return CommandLine(tmp_path, quick)
-
-
-@pytest.fixture(autouse=True)
-def log_of_the_tests() -> Iterator[None]:
-    with logging_as_it_was():
-        yield

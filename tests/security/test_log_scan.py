@@ -33,7 +33,6 @@ from fw_actors.runtime import (
 from supervisors.children import actor_child
 from supervisors.service.logs import configure
 from supervisors.tree import open_supervisor
-from tests.commands import logging_as_it_was
 from tests.live_site import PASSWORD, LiveSite, eventually
 
 OTHER = "another decent passphrase"
@@ -206,17 +205,16 @@ async def test_actor_failure_shows_no_secret(
     stream = io.StringIO()
     scrubber = Scrubber([STRIPE])
     clock = TrioClock(0)
-    with logging_as_it_was():
-        log = configure(style="json", level="info", clock=clock, stream=stream, scrubber=scrubber)
-        async with open_runtime(
-            clock=clock, entropy=SeededEntropy(1), log=log, scrub=scrubber.scrub_known
-        ) as runtime:
-            child = actor_child("leaking", Leaking)
-            async with open_supervisor(runtime, "root", [child]):
-                with pytest.raises(ActorFailed) as refused:
-                    await runtime.ref("leaking").ask(Ask(), deadline=5)
-                await trio.sleep(1)
-                nodes = [node.last_error for node in runtime.snapshot().walk()]
+    log = configure(style="json", level="info", clock=clock, stream=stream, scrubber=scrubber)
+    async with open_runtime(
+        clock=clock, entropy=SeededEntropy(1), log=log, scrub=scrubber.scrub_known
+    ) as runtime:
+        child = actor_child("leaking", Leaking)
+        async with open_supervisor(runtime, "root", [child]):
+            with pytest.raises(ActorFailed) as refused:
+                await runtime.ref("leaking").ask(Ask(), deadline=5)
+            await trio.sleep(1)
+            nodes = [node.last_error for node in runtime.snapshot().walk()]
     assert any(nodes)
     for told in (str(refused.value), stream.getvalue(), repr(nodes)):
         assert "RuntimeError" in told

@@ -38,17 +38,6 @@ class StoppedClock:
         return MOMENT
 
 
-@pytest.fixture(autouse=True)
-def put_back() -> Iterator[None]:
-    """Logging belongs to the process: each test finds it as it was."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers, root.level = handlers, level
-    logging.captureWarnings(False)
-    structlog.reset_defaults()
-
-
 class WrittenLog:
     """A configured log, and the lines that it wrote."""
 

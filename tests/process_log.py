@@ -1,0 +1,22 @@
+"""The set-up of a process's log, undone: in tests the process is that of all of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+
+
+@contextmanager
+def logging_as_it_was() -> Iterator[None]:
+    """Set the log of this process up as it was before the block."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers, root.level = handlers, level
+        logging.captureWarnings(False)
+        structlog.reset_defaults()
