@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,12 +13,17 @@ import structlog
 
 @contextmanager
 def logging_as_it_was() -> Iterator[None]:
-    """Set the log of this process up as it was before the block."""
+    """Set the log of this process up as it was before the block, with the hooks that write to it.
+
+    Those of pytest fail the test that left a socket open.
+    """
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    hooks = threading.excepthook, sys.unraisablehook
     try:
         yield
     finally:
+        threading.excepthook, sys.unraisablehook = hooks
         root.handlers, root.level = handlers, level
         logging.captureWarnings(False)
         structlog.reset_defaults()

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Final
+from unittest.mock import patch
 
 import trio
 import trustme
@@ -284,9 +285,6 @@ def _nginx(receivers: int = 1, *, secure: bool = False) -> Iterator[Nginx]:
         made = trustme.CA()
         made.cert_pem.write_to_path(authority)
         made.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
-        os.environ["SSL_CERT_FILE"] = str(authority)
-        try:
-            with running_nginx(Path(folder), receivers, certificate) as nginx:
-                yield nginx
-        finally:
-            del os.environ["SSL_CERT_FILE"]
+        trusting = patch.dict(os.environ, {"SSL_CERT_FILE": str(authority)})
+        with trusting, running_nginx(Path(folder), receivers, certificate) as nginx:
+            yield nginx
