@@ -1,4 +1,7 @@
-"""Supervisors: start, restart, escalation, stop."""
+"""Supervisors: start, restart, escalation, stop.
+
+The module has more than 500 lines because all its tests are about one unit and share its tasks.
+"""
 
 from __future__ import annotations
 

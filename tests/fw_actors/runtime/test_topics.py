@@ -1,4 +1,7 @@
-"""Topics: order, back-pressure, slow members, and members that end."""
+"""Topics: order, back-pressure, slow members, and members that end.
+
+The module has more than 500 lines because all its tests are about one unit.
+"""
 
 from __future__ import annotations
 
