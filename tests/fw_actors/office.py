@@ -40,6 +40,12 @@ class Office(Staffed):
         name: str = (await self.do(lambda fw: fw.new_doc("Webhook", **values).insert())).name
         return name
 
+    async def counts(self) -> tuple[int, int]:
+        """Return the numbers of deliveries and of queued jobs."""
+        (deliveries,) = await self.sql("SELECT count(*) FROM doc_webhook_delivery")
+        (jobs,) = await self.sql("SELECT count(*) FROM fw_job")
+        return deliveries[0], jobs[0]
+
     async def deliveries(self) -> list[dict[str, Any]]:
         """Return all deliveries in the order of their ids, payloads read."""
         rows = await self.do(

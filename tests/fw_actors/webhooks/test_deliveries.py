@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -13,108 +12,16 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
-from fw_actors.store import StatementError, Tx, statement
-from fw_actors.webhooks.claims import (
-    READ_AT_ONCE,
-    SHORT,
-    ClaimedBatch,
-    Head,
-    Lease,
-    Leased,
-    LeasedDelivery,
-    StoredWebhook,
-)
-from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries, readable
-from tests.fw_actors.office import Office, open_office
-from tests.fw_actors.webhooks.claim_kit import EvenLimits
+from fw_actors.rules.delivery import Ending
+from fw_actors.store import statement
+from fw_actors.webhooks.deliveries import AttemptOutcome, readable
+from tests.fw_actors.office import open_office
+from tests.fw_actors.webhooks.lease_depot import LeaseDepot, SlotsPerWebhook
 from tests.site_kit import database_of
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 START = 1_800_000_000_000
-
-
-class SlotsPerWebhook(EvenLimits):
-    """So many slots for each Webhook, and for `most` of them; it records which took some."""
-
-    def __init__(
-        self,
-        each: int = 100,
-        closed: tuple[str | None, ...] = (),
-        most: int = 1000,
-        turns: Mapping[str, int] = MappingProxyType({}),
-    ) -> None:
-        self._each, self._closed, self._most, self._turns = each, closed, most, turns
-        self.taken: list[tuple[str | None, int]] = []
-
-    @property
-    def exhausted(self) -> bool:
-        return len(self.taken) >= self._most
-
-    def turn(self, webhook: str) -> int:
-        return self._turns.get(webhook, 0)
-
-    def free(self, hook: StoredWebhook | None) -> int:
-        if self.exhausted:
-            return 0
-        return 0 if (hook and hook.name) in self._closed else self._each
-
-    def take(self, hook: StoredWebhook | None, count: int) -> None:
-        self.taken.append((hook.name if hook is not None else None, count))
-
-
-class LeaseDepot:
-    """A site with a Webhook whose deliveries are leased and settled by hand."""
-
-    def __init__(self, office: Office, *, packed: bool = True) -> None:
-        self.office = office
-        self.deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0), packed=packed)
-        self._tokens = 0
-
-    async def emit(self, name: str = "note.shared") -> str:
-        told = await self.office.do(lambda fw: fw.webhooks.emit(name, {"a": "ü"}))
-        delivery: str = told["deliveries"][0]
-        return delivery
-
-    async def claim(self, slots: SlotsPerWebhook | None = None) -> ClaimedBatch:
-        free, token = slots or SlotsPerWebhook(), self._token()
-        return await self.office.site.store.write(lambda tx: self.deliveries.claim(tx, free, token))
-
-    async def due(self) -> LeasedDelivery:
-        (due,) = (await self.claim()).due
-        return due
-
-    async def settle(
-        self, due: LeasedDelivery, ending: str = "DELIVERED", **ended: Any
-    ) -> DeliveryStatus | None:
-        at = self.office.site.clock.now()
-        outcome = AttemptOutcome(Ending[ending], at, **ended)
-        return await self.office.site.store.write(
-            lambda tx: self.deliveries.settle_all(
-                tx, self.deliveries.outcome_batch([(due, outcome)])
-            )[0]
-        )
-
-    async def settle_all(
-        self, attempts: list[tuple[LeasedDelivery, AttemptOutcome]]
-    ) -> Sequence[DeliveryStatus | None]:
-        return await self.office.site.store.write(
-            lambda tx: self.deliveries.settle_all(tx, self.deliveries.outcome_batch(attempts))
-        )
-
-    async def row(self) -> dict[str, Any]:
-        (row,) = await self.office.deliveries()
-        return row
-
-    def _token(self) -> str:
-        self._tokens += 1
-        return f"lease {self._tokens}"
-
-
-@pytest.fixture(params=[True, False], ids=["packed", "row by row"])
-async def depot(office: Office, request: pytest.FixtureRequest) -> LeaseDepot:
-    return LeaseDepot(office, packed=request.param)
 
 
 TABLE = [  # ending, attempts before, status, seconds to the next attempt, job left
@@ -332,18 +239,6 @@ async def test_outcome_is_written_only_once(depot: LeaseDepot) -> None:
     assert (await depot.row())["attempts"] == 1
 
 
-@pytest.mark.parametrize("timeout", [1, 60])
-async def test_lease_lasts_timeout_plus_30_seconds(depot: LeaseDepot, timeout: int) -> None:
-    """A lease lasts `timeout` + 30 s (B-210)."""
-    await depot.office.subscribe(timeout=timeout)
-    await depot.emit()
-    assert (await depot.due()).lease_end == START + (timeout + 30) * 1000
-    await trio.sleep(timeout + 29.999)
-    assert (await depot.claim()).due == []
-    await trio.sleep(0.001)
-    assert (await depot.due()).job.deaths == 1
-
-
 async def test_lost_leases_are_counted_apart_until_outcome(depot: LeaseDepot) -> None:
     """Attempts are counted at the outcome: one whose process died does not count (B-194)."""
     await depot.office.subscribe(timeout=10)
@@ -370,138 +265,6 @@ async def test_give_back_makes_delivery_due_without_counting(depot: LeaseDepot) 
     assert await store.write(lambda tx: depot.deliveries.give_back(tx, due))
     again = await depot.due()
     assert (again.attempts, again.job.deaths, again.status) == (0, 0, "Queued")
-
-
-async def test_claim_returns_exact_payload_and_current_webhook(depot: LeaseDepot) -> None:
-    """Each attempt uses the Webhook's url, secret and timeout of that moment (B-127)."""
-    hook = await depot.office.subscribe(max_attempts=4)
-    delivery = await depot.emit()
-
-    def change(fw: Any) -> None:
-        doc = fw.get_doc("Webhook", hook)
-        doc.url, doc.timeout, doc.max_attempts, doc.enabled = "https://new.test/", 33, 9, 0
-        doc.save()
-
-    await depot.office.do(change)
-    due = await depot.due()
-    assert due.payload == (
-        b'{"type":"note.shared","timestamp":"2027-01-15T08:00:00.000Z","data":{"a":"\xc3\xbc"}}'
-    )
-    assert due.stored is not None
-    assert (due.stored.url, due.stored.timeout, due.stored.enabled) == (
-        "https://new.test/",
-        33,
-        False,
-    )
-    assert (due.delivery, due.max_attempts, due.attempts, due.status) == (delivery, 4, 0, "Queued")
-    site = depot.office.site
-    secret = site.vault.open(str(due.stored.secret), "Webhook", "secret", due.stored.row_id)
-    assert secret == "a signing secret"
-
-
-async def test_claim_returns_no_hook_for_deleted_webhook(depot: LeaseDepot) -> None:
-    """The deliveries of a deleted Webhook stay (B-29)."""
-    hook = await depot.office.subscribe()
-    await depot.emit()
-    await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
-    due = await depot.due()
-    assert (due.stored, due.lease_end) == (None, START + 40_000)
-    assert await depot.settle(due, "WITHDRAWN") == "Failed"
-
-
-async def test_claim_leases_no_more_than_free_slots(depot: LeaseDepot) -> None:
-    hook = await depot.office.subscribe()
-    for _ in range(5):
-        await depot.emit()
-    slots = SlotsPerWebhook(each=2)
-    batches = [len((await depot.claim(slots)).due) for _ in range(4)]
-    assert batches == [2, 2, 1, 0]
-    assert slots.taken == [(hook, 2), (hook, 2), (hook, 1)]
-
-
-async def test_claim_reports_whether_more_may_be_due(depot: LeaseDepot) -> None:
-    full = await depot.office.subscribe()
-    for _ in range(3):
-        await depot.emit()
-    offered = [
-        SlotsPerWebhook(closed=(full,)),
-        SlotsPerWebhook(each=2),
-        SlotsPerWebhook(each=2),
-        SlotsPerWebhook(each=2),
-    ]
-    assert [(await depot.claim(slots)).more for slots in offered] == [True, True, False, False]
-
-
-async def test_claim_serves_longest_waiting_webhook_first(depot: LeaseDepot) -> None:
-    names = []
-    for event in ("b.c", "a.b", "c.d"):
-        names.append(await depot.office.subscribe(event))
-        await depot.emit(event)
-        await trio.sleep(1)
-    slots = SlotsPerWebhook()
-    await depot.claim(slots)
-    assert [name for name, _ in slots.taken] == names
-
-
-async def test_claim_passes_over_webhook_without_slot(depot: LeaseDepot) -> None:
-    """Deliveries are claimed per receiver that has a free slot (B-237)."""
-    full, open_ = await depot.office.subscribe("a.b"), await depot.office.subscribe("c.d")
-    await depot.emit("a.b")
-    await depot.emit("c.d")
-    batch = await depot.claim(SlotsPerWebhook(closed=(full,)))
-    assert [due.job.partition for due in batch.due] == [open_]
-
-
-@pytest.mark.parametrize("packed", [True, False])
-async def test_claim_serves_webhooks_that_are_not_read_with_the_first_ones(
-    office: Office, packed: bool
-) -> None:
-    """Of thousands with pending deliveries, a claim reads those that it has slots for (B-237)."""
-    hooks = sorted([await office.subscribe() for _ in range(READ_AT_ONCE + 3)])
-    depot = LeaseDepot(office, packed=packed)
-    await depot.emit()
-    *first, paused, deleted, last = hooks
-    await office.sql("UPDATE doc_webhook SET paused_since = 1 WHERE name = :it", it=paused)
-    await office.sql("DELETE FROM doc_webhook WHERE name = :it", it=deleted)
-    all_but_last = SlotsPerWebhook(turns={last: -1})  # served first
-    batch = await depot.claim(all_but_last)
-    assert [name for name, _ in all_but_last.taken] == [last, *first, None]
-    assert sorted(due.job.partition for due in batch.due) == sorted([*first, deleted, last])
-    assert {due.stored and due.stored.name for due in batch.due} == {*first, None, last}
-    assert not batch.more
-
-
-async def test_claim_without_any_slot_left_stops(office: Office) -> None:
-    hooks = sorted([await office.subscribe() for _ in range(3)])
-    depot = LeaseDepot(office)
-    await depot.emit()
-    slots = SlotsPerWebhook(most=2)
-    batch = await depot.claim(slots)
-    assert ([name for name, _ in slots.taken], batch.more) == (hooks[:2], True)
-    slots = SlotsPerWebhook(most=2)
-    batch = await depot.claim(slots)
-    assert ([name for name, _ in slots.taken], batch.more) == (hooks[2:], False)
-    assert not (await depot.claim(SlotsPerWebhook(most=0))).more
-
-
-async def test_claim_reports_time_of_next_due_delivery(depot: LeaseDepot) -> None:
-    await depot.office.subscribe()
-    assert (await depot.claim()).next_at is None
-    await depot.emit()
-    await depot.settle(await depot.due(), "TRANSIENT")
-    batch = await depot.claim()
-    assert (batch.due, batch.next_at) == ([], START + 30_000)
-    await depot.emit()  # what is due now stands before it
-    batch = await depot.claim()
-    assert (len(batch.due), batch.next_at) == (1, START + 30_000)
-
-
-async def test_claim_drops_job_of_deleted_delivery(depot: LeaseDepot) -> None:
-    await depot.office.subscribe()
-    await depot.emit()
-    await depot.office.sql("DELETE FROM doc_webhook_delivery")
-    assert (await depot.claim()).due == []
-    assert await depot.office.sql("SELECT count(*) FROM fw_job") == [(0,)]
 
 
 CUTS = [  # body, what is kept
@@ -538,82 +301,3 @@ def test_readable_keeps_prefix_of_text(text: str) -> None:
     kept = readable(text.encode("utf-8", "replace"))
     assert text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd").startswith(kept)
     assert len(kept.encode()) >= min(512, len(text.encode("utf-8", "replace"))) - 3
-
-
-async def test_claim_returns_stored_payload_of_any_length(depot: LeaseDepot) -> None:
-    """The stored bytes are signed and sent (B-106)."""
-    await depot.office.subscribe()
-    texts = ['short "quoted" \\ \u2028 \U0001f511', "long é" * 20_000, "longer" * 100_000]
-    for text in texts:
-        await depot.office.do(lambda fw, text=text: fw.webhooks.emit("note.shared", {"a": text}))  # type: ignore[misc]
-    stored = dict(await depot.office.sql("SELECT name, payload FROM doc_webhook_delivery"))
-    due = (await depot.claim()).due
-    assert {one.delivery: one.payload.decode() for one in due} == stored
-    assert [one.delivery for one in due] == sorted(stored)  # in the order of their jobs
-
-
-async def test_leased_rows_are_equal_packed_and_row_by_row(office: Office) -> None:
-    """The packed rows are the fast path of the plain ones."""
-    await office.subscribe()
-    await office.subscribe(ordering="document")
-    for size in (1, SHORT - 100, SHORT, SHORT + 1, 10 * SHORT):
-        await office.do(partial(emit_text, text="é" * size))
-    packed = LeaseDepot(office)
-    leased = (await packed.claim()).leased
-    assert leased is not None
-    names = [due.delivery for due in leased.due()]
-    await office.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it", it=names[0])
-    await office.sql("DELETE FROM doc_webhook_delivery WHERE name = :it", it=names[1])
-
-    def read(tx: Tx, deliveries: Deliveries) -> tuple[list[Head], list[LeasedDelivery], list[int]]:
-        found = deliveries.leased(tx, leased.leases, leased.token)
-        return deliveries.heads(tx), found.due(), found.orphans
-
-    plain = Deliveries(office.site.registry, Backoff(30.0, 3600.0), packed=False)
-    store = office.site.store
-    one = await store.read(partial(read, deliveries=packed.deliveries))
-    assert one == await store.read(partial(read, deliveries=plain))
-    assert [len(part) for part in one] == [2, len(names) - 1, 1]
-
-
-def emit_text(fw: Any, text: str) -> None:
-    fw.webhooks.emit("note.shared", {"a": text})
-
-
-async def test_claim_returns_empty_payload_for_null(depot: LeaseDepot) -> None:
-    """Raw SQL is not checked (A-317); what is claimed beside it stays whole (B-217)."""
-    await depot.office.subscribe()
-    names = [await depot.emit() for _ in range(3)]
-    await depot.office.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it",
-                           it=names[1])  # fmt: skip
-    stored = dict(await depot.office.sql("SELECT name, payload FROM doc_webhook_delivery"))
-    due = (await depot.claim()).due
-    assert [one.payload.decode() or None for one in due] == [stored[name] for name in names]
-
-
-def test_leased_batch_refuses_missing_long_payload() -> None:
-    frame = b'[1,null,"w",0,0,0,"msg_1",0,8,"Queued",0]\n\n1\n'
-    with pytest.raises(StatementError, match="could not be read"):
-        Leased([Lease("w", None, START)], "t", frame, [], {}).due()
-
-
-def test_leased_batch_refuses_payloads_of_wrong_size() -> None:
-    """The stored bytes are sent (B-106), and never those of another delivery (B-217)."""
-    lease = Lease("w", None, START)
-
-    def frame(key: int, size: int, payload: str) -> bytes:
-        return f'[{key},{size},"w",0,0,0,"msg_{key}",0,8,"Queued",0]\n{payload}\n{key}\n'.encode()
-
-    def due(*frames: bytes) -> list[tuple[str, bytes]]:
-        made = Leased([lease], "t", b"".join(frames), [], {}).due()
-        return [(each.delivery, each.payload) for each in made]
-
-    second = frame(2, 4, "[22]")
-    whole = [("msg_1", b"{}"), ("msg_2", b"[22]")]
-    assert due(frame(1, 2, "{}"), second) == due(second, frame(1, 2, "{}")) == whole
-    swallowed = 2 + len(b"\n1\n") + len(second) - len(b"\n2\n")  # ends where the second frame does
-    for size in (0, 1, 3, 5, swallowed, 10_000):
-        with pytest.raises(StatementError, match="fit together"):
-            due(frame(1, size, "{}"), second)
-    with pytest.raises(StatementError, match="fit together"):
-        due(second, frame(1, 3, "{}"))

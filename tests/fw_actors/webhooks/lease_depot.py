@@ -1,0 +1,94 @@
+"""A site whose deliveries are leased and settled by hand, as a Dispatcher and its actors do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
+from fw_actors.webhooks.claims import (
+    ClaimedBatch,
+    LeasedDelivery,
+    StoredWebhook,
+)
+from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
+from tests.fw_actors.office import Office
+from tests.fw_actors.webhooks.claim_kit import EvenLimits
+
+
+class SlotsPerWebhook(EvenLimits):
+    """So many slots for each Webhook, and for `most` of them; it records which took some."""
+
+    def __init__(
+        self,
+        each: int = 100,
+        closed: tuple[str | None, ...] = (),
+        most: int = 1000,
+        turns: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._each, self._closed, self._most, self._turns = each, closed, most, turns
+        self.taken: list[tuple[str | None, int]] = []
+
+    @property
+    def exhausted(self) -> bool:
+        return len(self.taken) >= self._most
+
+    def turn(self, webhook: str) -> int:
+        return self._turns.get(webhook, 0)
+
+    def free(self, hook: StoredWebhook | None) -> int:
+        if self.exhausted:
+            return 0
+        return 0 if (hook and hook.name) in self._closed else self._each
+
+    def take(self, hook: StoredWebhook | None, count: int) -> None:
+        self.taken.append((hook.name if hook is not None else None, count))
+
+
+class LeaseDepot:
+    """A site with a Webhook whose deliveries are leased and settled by hand."""
+
+    def __init__(self, office: Office, *, packed: bool = True) -> None:
+        self.office = office
+        self.deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0), packed=packed)
+        self._tokens = 0
+
+    async def emit(self, name: str = "note.shared") -> str:
+        told = await self.office.do(lambda fw: fw.webhooks.emit(name, {"a": "ü"}))
+        delivery: str = told["deliveries"][0]
+        return delivery
+
+    async def claim(self, slots: SlotsPerWebhook | None = None) -> ClaimedBatch:
+        free, token = slots or SlotsPerWebhook(), self._token()
+        return await self.office.site.store.write(lambda tx: self.deliveries.claim(tx, free, token))
+
+    async def due(self) -> LeasedDelivery:
+        (due,) = (await self.claim()).due
+        return due
+
+    async def settle(
+        self, due: LeasedDelivery, ending: str = "DELIVERED", **ended: Any
+    ) -> DeliveryStatus | None:
+        at = self.office.site.clock.now()
+        outcome = AttemptOutcome(Ending[ending], at, **ended)
+        return await self.office.site.store.write(
+            lambda tx: self.deliveries.settle_all(
+                tx, self.deliveries.outcome_batch([(due, outcome)])
+            )[0]
+        )
+
+    async def settle_all(
+        self, attempts: list[tuple[LeasedDelivery, AttemptOutcome]]
+    ) -> Sequence[DeliveryStatus | None]:
+        return await self.office.site.store.write(
+            lambda tx: self.deliveries.settle_all(tx, self.deliveries.outcome_batch(attempts))
+        )
+
+    async def row(self) -> dict[str, Any]:
+        (row,) = await self.office.deliveries()
+        return row
+
+    def _token(self) -> str:
+        self._tokens += 1
+        return f"lease {self._tokens}"
