@@ -88,6 +88,13 @@ class PostgresCluster:
         for statement in statements:
             self.owner.execute(statement.encode())
 
+    def end_connections(self) -> None:
+        """End all connections of stores, as a restarted server or a firewall would."""
+        self.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE application_name = 'fw'"
+        )
+
     @property
     def owner(self) -> psycopg.Connection[Any]:
         """The owner's connection, outside of transactions; kept, because a backend that begins

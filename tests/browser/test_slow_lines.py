@@ -1,5 +1,9 @@
 """Pages whose scripts or responses are late, lost or out of order: nothing done meanwhile is lost,
-done twice or shown wrongly (H-158, H-166, H-167, H-168)."""
+done twice or shown wrongly (H-158, H-166, H-167, H-168).
+
+The module has more than 500 lines because each script of the pages is tested with late responses,
+by the same means.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fw_actors.ops.site import Site
+from tests.interop.overlap_depot import OverlapDepot
 from tests.interop.overlap_kit import Overlap, patient_site
 
 
@@ -19,3 +20,8 @@ async def site(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 @pytest.fixture
 def overlap(site: Site, postgres_url: str) -> Overlap:
     return Overlap(site, postgres_url)
+
+
+@pytest.fixture
+def depot(site: Site) -> OverlapDepot:
+    return OverlapDepot(site)

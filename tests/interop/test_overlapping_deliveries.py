@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from itertools import count
 from typing import Any
 
 import msgspec
@@ -18,83 +17,14 @@ import trio
 
 from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
-from fw_actors.ops.audit import AuditLog
-from fw_actors.ops.site import Site
-from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
+from fw_actors.rules.delivery import DeliveryStatus, Ending
 from fw_actors.store import Tx
-from fw_actors.webhooks.claims import LeasedDelivery
-from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
+from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.health import add_tallies, drop_states_of_deleted, tallies_of
 from fw_actors.webhooks.pacing import lock_claim_rows
 from fw_actors.webhooks.replay import Replayed
-from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
+from tests.interop.overlap_depot import OverlapDepot
 from tests.interop.overlap_kit import Overlap, as_administrator
-
-TOKENS = count()
-ADA = {"doctype": "Customer", "name": "Ada"}
-
-
-class OverlapDepot:
-    """A Webhook for the event `a.b`, and the transitions of its deliveries."""
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.deliveries = Deliveries(site.registry, Backoff(30.0, 3600.0))
-
-    async def owe(self, events: int = 1, **more: Any) -> list[LeasedDelivery]:
-        """Make a Webhook and deliveries about one Customer, and lease them."""
-        fields = {"event_type": "Custom", "custom_event": "a.b", "secret": "a secret", **more}
-        url = "https://receiver.test/"
-
-        def work(fw: Any) -> None:
-            fw.new_doc("Webhook", url=url, **fields).insert()
-
-        await self.site.write("Administrator", work)
-        for _ in range(events):
-            await self.site.write("Administrator", self.emit)
-        return await self.site.store.write(self.claim)
-
-    def emit(self, fw: Any) -> Any:
-        return fw.webhooks.emit("a.b", {}, reference=ADA)
-
-    def claim(self, tx: Tx) -> list[LeasedDelivery]:
-        return self.deliveries.claim(tx, UnlimitedSlots(), f"token {next(TOKENS)}").due
-
-    def settle(
-        self, dues: list[LeasedDelivery], ending: Ending, tx: Tx
-    ) -> list[DeliveryStatus | None]:
-        at = tx.now
-        batch = self.deliveries.outcome_batch([(due, AttemptOutcome(ending, at)) for due in dues])
-        return list(self.deliveries.settle_all(tx, batch))
-
-    def take_over(self, tx: Tx, most: int = 100) -> list[LeasedDelivery]:
-        """Lease the oldest leased jobs again, as if their leases had expired."""
-        tx.raw("UPDATE fw_job SET next_at = 0 WHERE id <= :most", {"most": most})
-        return self.claim(tx)
-
-    async def failed(self) -> str:
-        """Make a delivery that has failed; its name."""
-        [due] = await self.owe()
-        await self.site.store.write(partial(self.settle, [due], Ending.REFUSED))
-        return due.delivery
-
-    def replay(self, delivery: str, fw: Any) -> Any:
-        return self.site.replays.replay(fw, delivery)
-
-    async def rows(self, text: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await self.site.read(
-            "Administrator", lambda fw: fw.db.sql(text)
-        )
-        return found
-
-    async def states(self) -> list[tuple[str, int]]:
-        rows = await self.rows("SELECT status, attempts FROM doc_webhook_delivery ORDER BY name")
-        return [(row["status"], row["attempts"]) for row in rows]
-
-
-@pytest.fixture
-def depot(site: Site) -> OverlapDepot:
-    return OverlapDepot(site)
 
 
 @pytest.mark.parametrize("ending", [Ending.DELIVERED, Ending.TRANSIENT, Ending.REFUSED])
@@ -172,7 +102,7 @@ async def test_sweep_skips_delivery_being_replayed(depot: OverlapDepot) -> None:
         replayed.set()
         assert swept.wait(30), "the sweep waits for the replay"
 
-    await age(depot)
+    await depot.age()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(depot.site.write, "Administrator", replay)
         await trio.to_thread.run_sync(replayed.wait, 30)
@@ -187,7 +117,7 @@ async def test_replay_of_delivery_being_swept_is_refused(
 ) -> None:
     name = await depot.failed()
     [sweep] = webhook_batches(depot.site.registry, 1)
-    await age(depot)
+    await depot.age()
     work = partial(depot.replay, name)
     _, refusal = await overlap(sweep, partial(depot.site.write, "Administrator", work))
     assert isinstance(refusal, ConflictError | NotFoundError)
@@ -278,222 +208,6 @@ async def test_overlapping_bulk_replay_is_refused(depot: OverlapDepot, overlap: 
     assert await depot.rows("SELECT id FROM fw_bulk_replay") == [{"id": run.id}]
 
 
-async def age(depot: OverlapDepot) -> None:
-    """Have every attempt been two days ago."""
-    day = 86_400_000
-
-    def work(tx: Tx) -> None:
-        text = "UPDATE doc_webhook_delivery SET last_attempt = last_attempt - :days"
-        tx.raw(text, {"days": 2 * day})
-
-    await depot.site.store.write(work)
-
-
-ORDERINGS = ["none", "document"]
-
-
-def halfway(
-    depot: OverlapDepot, overlap: Overlap, dues: list[LeasedDelivery]
-) -> Callable[[Tx], Any]:
-    """Write outcomes, with a pause behind the first lock that they take."""
-
-    def work(tx: Tx) -> Any:
-        if dues[0].ordered:
-            lock_claim_rows(tx, [dues[0].job.partition])
-        else:
-            tx.raw("SELECT id FROM fw_job WHERE id = :id FOR UPDATE", {"id": dues[0].job.id})
-        overlap.meet()
-        return depot.settle(dues, Ending.DELIVERED, tx)
-
-    return work
-
-
-@pytest.mark.parametrize("ordering", ORDERINGS)
-@pytest.mark.parametrize("doctype", ["Customer", "Webhook"])
-async def test_rename_waiting_for_outcome_does_not_deadlock(
-    depot: OverlapDepot, overlap: Overlap, doctype: str, ordering: str
-) -> None:
-    """Jobs are locked before deliveries, and turns before both (B-430)."""
-    await depot.site.write("Administrator", lambda fw: fw.new_doc("Customer", title="Ada").insert())
-    dues = await depot.owe(3, ordering=ordering)
-    name = "Ada" if doctype == "Customer" else dues[0].job.partition
-
-    def rename(fw: Any) -> None:
-        fw.get_doc(doctype, name).rename("Lovelace")
-
-    told, refusal = await overlap(
-        halfway(depot, overlap, dues), partial(depot.site.write, "Administrator", rename)
-    )
-    assert (told, refusal) == ([DeliveryStatus.SENT] * len(dues), None)
-    column = "reference_name" if doctype == "Customer" else "webhook"
-    found = await depot.rows(f"SELECT DISTINCT {column} AS name FROM doc_webhook_delivery")
-    assert found == [{"name": "Lovelace"}]
-
-
-async def test_rename_waiting_for_replay_does_not_deadlock(
-    depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A replay locks all its jobs before a delivery (B-430), and its jobs follow the rename."""
-    dues = await depot.owe(2)
-    await depot.site.store.write(partial(depot.settle, dues, Ending.REFUSED))
-    record, met = AuditLog.record, threading.Event()
-
-    def recorded(audit: AuditLog, *event: Any) -> None:
-        record(audit, *event)
-        if not met.is_set():
-            met.set()
-            overlap.meet()
-
-    def replay(fw: Any) -> Any:
-        return depot.site.replays.replay_many(fw, [due.delivery for due in dues[::-1]])
-
-    def rename(fw: Any) -> None:
-        fw.get_doc("Webhook", dues[0].job.partition).rename("Lovelace")
-
-    monkeypatch.setattr(AuditLog, "record", recorded)
-    told, refusal = await overlap(
-        as_administrator(depot.site, replay), partial(depot.site.write, "Administrator", rename)
-    )
-    assert (told, refusal) == ([Replayed(due.delivery) for due in dues[::-1]], None)
-    rows = await depot.rows("SELECT DISTINCT partition FROM fw_job")
-    assert rows == [{"partition": "Lovelace"}]
-
-
-async def test_replay_never_waits_for_new_webhook_of_deleted_name(
-    depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was made after the replay looked for the Webhook, and its rename waits (B-430)."""
-    name = await depot.failed()
-    [row] = await depot.rows("SELECT webhook FROM doc_webhook_delivery")
-    webhook = row["webhook"]
-    await depot.site.write("Administrator", lambda fw: fw.get_doc("Webhook", webhook).delete())
-    denial = AuditLog.denial
-
-    def paused(*given: Any) -> Any:
-        monkeypatch.setattr(AuditLog, "denial", denial)
-        overlap.meet()
-        return denial(*given)
-
-    def create(fw: Any) -> None:
-        fw.new_doc(
-            "Webhook", name=webhook, url="https://new.test/", event_type="Custom",
-            custom_event="c.d", secret="a secret",
-        ).insert()  # fmt: skip
-
-    async def meanwhile() -> None:
-        await depot.site.write("Administrator", create)
-        await depot.site.write("Administrator", partial(rename_webhook, webhook, "Lovelace"))
-
-    monkeypatch.setattr(AuditLog, "denial", paused)
-    refusal, failure = await overlap(
-        as_administrator(depot.site, partial(depot.replay, name)), meanwhile
-    )
-    assert isinstance(refusal, ConflictError)
-    assert (failure, await depot.states()) == (None, [("Failed", 1)])
-
-
-@pytest.mark.parametrize(
-    ("act", "pause_at", "told"),
-    [
-        ("replay", (AuditLog, "denial"), "Queued"),
-        ("cancel", (Deliveries, "outcome_batch"), "Failed"),
-    ],
-)
-async def test_webhook_renamed_meanwhile_is_locked(
-    depot: OverlapDepot,
-    overlap: Overlap,
-    monkeypatch: pytest.MonkeyPatch,
-    act: str,
-    pause_at: tuple[type, str],
-    told: str,
-) -> None:
-    """Its next rename waits for the replay or the cancellation, and these never for it (B-430)."""
-    dues = await depot.owe(ordering="document")
-    ending = Ending.REFUSED if act == "replay" else Ending.DELIVERED
-    await depot.site.store.write(partial(depot.settle, dues, ending))
-    if act == "cancel":
-        await depot.site.write("Administrator", depot.emit)
-    [row] = await depot.rows("SELECT subject, partition FROM fw_job")
-    read, renamed, locked = threading.Event(), threading.Event(), threading.Event()
-    before: Callable[..., Any] = getattr(*pause_at)
-
-    def work(tx: Tx) -> Any:
-        fw, patched = depot.site.handle(tx, "Administrator"), tx.__dict__
-        reads = ("rows", "one", "scalar")
-
-        def paused(method: Callable[..., Any]) -> Callable[..., Any]:
-            def first(*given: Any, **params: Any) -> Any:
-                found = method(*given, **params)
-                for name in reads:
-                    del patched[name]
-                read.set()
-                assert renamed.wait(30)
-                return found
-
-            return first
-
-        patched.update({name: paused(getattr(tx, name)) for name in reads})
-        if act == "replay":
-            return depot.replay(row["subject"], fw).status
-        return depot.site.cancellations.cancel(fw, row["subject"])
-
-    def paused_again(*given: Any, **more: Any) -> Any:
-        locked.set()
-        overlap.meet()
-        return before(*given, **more)
-
-    found: list[Any] = []
-
-    async def first() -> None:
-        found.append(await depot.site.store.write(work))
-
-    monkeypatch.setattr(*pause_at, paused_again)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(first)
-        await trio.to_thread.run_sync(read.wait, 30)
-        write = partial(depot.site.write, "Administrator")
-        await write(partial(rename_webhook, row["partition"], "once"))
-        renamed.set()
-        await trio.to_thread.run_sync(locked.wait, 30)
-        await write(partial(rename_webhook, "once", "twice"))
-    assert found == [told]
-    assert await depot.rows("SELECT partition FROM fw_job") == [{"partition": "twice"}]
-
-
-def rename_webhook(old: str, new: str, fw: Any) -> None:
-    fw.get_doc("Webhook", old).rename(new)
-
-
-async def test_rename_waiting_for_sweep_does_not_deadlock(
-    depot: OverlapDepot, overlap: Overlap
-) -> None:
-    """A sweep locks jobs before their deliveries, and skips what is locked (B-430)."""
-    dues = await depot.owe(2)
-    await depot.site.store.write(partial(depot.settle, dues, Ending.REFUSED))
-    await age(depot)
-    [sweep] = webhook_batches(depot.site.registry, 1)
-
-    def swept(tx: Tx) -> int:
-        """Sweep, with a pause before the first deletion."""
-        patched: Any = tx
-        run_many = tx.run_many
-
-        def paused(*given: Any) -> None:
-            patched.run_many = run_many
-            overlap.meet()
-            run_many(*given)
-
-        patched.run_many = paused
-        return sweep(tx)
-
-    def rename(fw: Any) -> None:
-        fw.get_doc("Webhook", dues[0].job.partition).rename("Lovelace")
-
-    found = await overlap(swept, partial(depot.site.write, "Administrator", rename))
-    assert found == (2, None)
-    assert (await depot.states(), await depot.rows("SELECT id FROM fw_job")) == ([], [])
-
-
 async def test_cancellation_locks_claim_row_that_was_missing(
     depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -550,42 +264,6 @@ async def test_sweep_of_counts_waiting_for_outcome_does_not_deadlock(
     told = await overlap(outcome, partial(depot.site.store.write, sweep))
     assert told == (True, 2)
     assert await depot.rows("SELECT webhook FROM fw_webhook_hour") == []
-
-
-async def test_outcome_waiting_for_rename_releases_moved_deliveries(
-    depot: OverlapDepot, overlap: Overlap
-) -> None:
-    """Of an ordered Webhook under another name by now (B-430)."""
-    [due] = await depot.owe(2, ordering="document")
-
-    def rename(fw: Any) -> None:
-        fw.get_doc("Webhook", due.job.partition).rename("Lovelace")
-
-    outcome = partial(depot.settle, [due], Ending.DELIVERED)
-    _, told = await overlap(
-        as_administrator(depot.site, rename), partial(depot.site.store.write, outcome)
-    )
-    assert told == [DeliveryStatus.SENT]
-    [following] = await depot.site.store.write(depot.claim)
-    assert following.job.partition == "Lovelace"
-
-
-async def test_deletion_waiting_for_outcome_does_not_deadlock(
-    depot: OverlapDepot, overlap: Overlap
-) -> None:
-    """The turn of a Webhook is locked before its counts (B-430)."""
-    [before] = await depot.owe(2, ordering="document")
-    await depot.site.store.write(partial(depot.settle, [before], Ending.DELIVERED))
-    dues = await depot.site.store.write(depot.claim)
-    webhook = dues[0].job.partition
-
-    def delete(fw: Any) -> None:
-        fw.get_doc("Webhook", webhook).delete()
-
-    found = await overlap(
-        halfway(depot, overlap, dues), partial(depot.site.write, "Administrator", delete)
-    )
-    assert found == ([DeliveryStatus.SENT], None)
 
 
 @pytest.mark.parametrize("tried", [(), (2,), (0, 1, 2)])

@@ -1,4 +1,8 @@
-"""Signing in (A-40 to A-55, A-60 to A-65)."""
+"""Signing in (A-40 to A-55, A-60 to A-65).
+
+The module has more than 500 lines because an attempt to sign in is one unit: its charges, its hash
+and its session depend on each other.
+"""
 
 from __future__ import annotations
 
