@@ -571,6 +571,9 @@ def _json_object(data: object) -> str:
     """Return `data` as JSON at the time of the call; later changes are not sent."""
     if not isinstance(data, Mapping):
         raise ValidationError("data must be an object.", field="data")
+    plain = _plain_json(data)
+    if plain is not None:
+        return plain
     try:
         text = _ENCODER.encode(data)
         text.encode()
@@ -580,6 +583,19 @@ def _json_object(data: object) -> str:
         # Converted to text, 1 and "1" would be the same key twice.
         raise ValidationError("The keys of data must be text.", field="data")
     return text
+
+
+def _plain_json(data: object) -> str | None:
+    """Return the JSON of `data`, in a quarter of the time of `json`; None if `json` must judge it.
+
+    msgspec also encodes what JSON lacks, such as times, and converts keys to text: only a value
+    that equals what it decodes again has neither.
+    """
+    try:
+        encoded = msgspec.json.encode(data)
+        return encoded.decode() if msgspec.json.decode(encoded) == data else None
+    except Exception:  # of any object in it, whose comparison may raise anything
+        return None
 
 
 def _has_text_keys(data: Mapping[object, object]) -> bool:

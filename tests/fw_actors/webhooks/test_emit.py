@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any
+from uuid import UUID
 
+import msgspec
 import pytest
 
 from fw_actors.errors import DuplicateError, ValidationError
@@ -109,6 +113,57 @@ for _ in range(100_000):
     DEEP = {"a": DEEP}
 
 
+class AppEventName(str, Enum):  # noqa: UP042  (StrEnum would hide the fault)
+    """Event names as an enum, whose `format` gives no value since Python 3.11."""
+
+    SHARED = "note.shared"
+
+
+class MassUnit(Enum):
+    """An Enum whose members are no text, although their values are."""
+
+    GRAM = "g"
+
+
+class Severity(IntEnum):
+    """An Enum whose members are numbers."""
+
+    HIGH = 3
+
+
+class OwnText(str):
+    """Text of an app's own class."""
+
+    __slots__ = ()
+
+
+@dataclass
+class Grams:
+    """An object that some encoders write as JSON."""
+
+    grams: int
+
+
+ENCODED: list[tuple[Any, Any]] = [  # a value in `data`, and the decoded one
+    ((1, [2, (3,)]), [1, [2, [3]]]),
+    (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
+    (defaultdict(list, a=[None, True, False]), {"a": [None, True, False]}),
+    (AppEventName.SHARED, "note.shared"),
+    ({AppEventName.SHARED: Severity.HIGH}, {"note.shared": 3}),
+    (OwnText("t"), "t"),
+    ([1e16, 1e-7, -0.0, 0.1, 2**70, -(2**63)], [1e16, 1e-7, -0.0, 0.1, 2**70, -(2**63)]),
+    ('\x00\x1f\x7f\u2028\N{GRINNING FACE}"\\/', '\x00\x1f\x7f\u2028\N{GRINNING FACE}"\\/'),
+]
+
+
+@pytest.mark.parametrize(("given", "decoded"), ENCODED)
+async def test_emit_encodes_data_as_json(office: Office, given: Any, decoded: Any) -> None:
+    """`data` is any object that JSON can express (B-76)."""
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {"a": given}))
+    assert (await office.deliveries())[0]["payload"]["data"] == {"a": decoded}
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field of the refusal
     ({"name": "doc.on_insert"}, "name"),
     ({"name": "doc.mine"}, "name"),
@@ -127,6 +182,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field of
     ({"data": {"a": datetime(2026, 1, 1, tzinfo=UTC)}}, "data"),
     ({"data": {"a": Decimal("1.5")}}, "data"),
     ({"data": {"a": b"bytes"}}, "data"),
+    ({"data": {"a": date(2026, 1, 1)}}, "data"),
+    ({"data": {"a": timedelta(1)}}, "data"),
+    ({"data": {"a": UUID(int=1)}}, "data"),
+    ({"data": {"a": MassUnit.GRAM}}, "data"),
+    ({"data": {"a": Grams(1)}}, "data"),
+    ({"data": {"a": msgspec.Raw(b"1")}}, "data"),
+    ({"data": {"a": float("inf")}}, "data"),
+    ({"data": {"a": {1.5: 1}}}, "data"),
+    ({"data": {True: 1}}, "data"),
     ({"data": {"a": 10**5000}}, "data"),
     ({"data": {1: "a", "1": "b"}}, "data"),
     ({"data": {"a": [({None: 1},)]}}, "data"),
@@ -207,12 +271,6 @@ async def test_emit_key_is_free_after_rollback(office: Office, undone: str) -> N
         await office.do(part)
     assert len((await office.do(emit))["deliveries"]) == 1
     assert await office.counts() == (1, 1)
-
-
-class AppEventName(str, Enum):  # noqa: UP042  (StrEnum would hide the fault)
-    """Event names as an enum, whose `format` gives no value since Python 3.11."""
-
-    SHARED = "note.shared"
 
 
 async def test_emit_stores_value_of_enum_name(office: Office) -> None:
