@@ -89,7 +89,14 @@ DELIVERY: Final = (
         "fw_actors/documents/handle.py",
         "        with self._fw.tx.savepoint():\n            return self._emit(",
         "        if True:\n            return self._emit(",
-        "tests/fw_actors/webhooks/test_events.py",
+        "tests/fw_actors/webhooks/test_emit.py",
+    ),
+    Mutation(
+        "data that JSON lacks is sent as text",
+        _EVENTS,
+        "if msgspec.json.decode(encoded) == data",
+        "if True",
+        "tests/fw_actors/webhooks/test_emit.py",
     ),
     Mutation(
         "an event whose deferred statement failed is answered as recorded",
