@@ -88,7 +88,8 @@ def summary(fw: Fw, name: str) -> dict[str, Any]:
 def named(fw: Fw, accounts: Accounts, identifier: str) -> Any:
     """Return the User document of a name or e-mail, in any spelling.
 
-    Raises: PermissionDeniedError unless the user is a System Manager; NotFoundError.
+    Raises: PermissionDeniedError unless the user is a System Manager, and for an account outside
+        the access scopes, also if there is none (A-312); NotFoundError.
     """
     if not fw.rights.manages:
         raise PermissionDeniedError
@@ -97,6 +98,7 @@ def named(fw: Fw, accounts: Accounts, identifier: str) -> Any:
     except UnusableIdentifierError:
         account = None
     if account is None:
+        fw.rights.require_document(fw.documents.registry.meta("User"), identifier)
         raise NotFoundError(f"There is no user {identifier[:140]}.")
     return fw.get_doc("User", account.user)
 

@@ -343,3 +343,20 @@ async def test_scoped_manager_is_offered_no_change_of_scopes(bureau: Bureau) -> 
     described = (await bureau.ask("GET", "/api/openapi.json")).json["paths"]
     verbs = {v for p, item in described.items() if "User%20Permission" in p for v in item}
     assert verbs == {"get"}
+
+
+@pytest.mark.parametrize(
+    "act", ["resendInvite", "sendPasswordReset", "revokeUserSessions", "unlockUser"]
+)
+async def test_scoped_manager_does_not_learn_which_accounts_exist(bureau: Bureau, act: str) -> None:
+    """With a scope on User, names and e-mails of other accounts and of none are refused alike
+    (A-312)."""
+    await bureau.site.hire("eve")
+    scope = {"user": "sam", "allow": "User", "for_value": "ann"}
+    made = await bureau.site.ask("POST", "/api/resource/User%20Permission", scope, sid=bureau.boss)
+    assert made.status == 201, made.body
+    others = ("eve", "eve@example.test", "EVE", "nobody", "nobody@example.test", "\u200b")
+    replies = [await bureau.op(f"users.{act}", {"user": user}) for user in others]
+    for reply in replies:
+        await bureau.refused(reply)
+    assert len({reply.error["message"] for reply in replies}) == 1
