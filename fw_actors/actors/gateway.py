@@ -182,13 +182,14 @@ class Gateway:
         """Run `fn` in one transaction as the caller."""
         return await self._site.store.write(lambda tx: fn(self._handle(tx, caller, request_id)))
 
-    async def write_prepared(
+    async def write_while_live(
         self, caller: Caller, fn: Callable[[Fw], T], request_id: str = ""
     ) -> T:
-        """Run `fn` as `write` does, with what `prepare` has returned.
+        """Run `fn` as `write` does, unless the caller's session or API key has ended (A-300).
 
-        Preparing may have waited for seconds in the queue for hashes.
-        Raises: AuthenticationError if the caller's session or API key has ended meanwhile.
+        A request may wait for seconds between its authentication and its transaction, in the queue
+        for hashes or for writes.
+        Raises: AuthenticationError if the session or API key has ended meanwhile.
         """
 
         def work(tx: Tx) -> T:
@@ -257,8 +258,11 @@ class Gateway:
         request_id: str,
         version: int | None = None,
     ) -> SecretRotation:
-        """Replace the secret of a Webhook. Raises: as `fw_actors.webhooks.signing_keys.rotate`."""
-        return await self.write(
+        """Replace the secret of a Webhook.
+
+        Raises: as `write_while_live` and `fw_actors.webhooks.signing_keys.rotate`.
+        """
+        return await self.write_while_live(
             caller,
             lambda fw: rotate(fw, self._site.audit, webhook, secret, overlap_hours, version),
             request_id,

@@ -1,18 +1,26 @@
-"""A request whose session or API key ends while it waits for a hash changes nothing."""
+"""A request whose session or API key ends while it waits gives nobody access.
+
+It waits for a hash, or for its turn to write.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import trio
 
 from fw_actors.access.passwords import NewPasswords
+from fw_actors.actors.gateway import Gateway
 from tests.http_site import HttpSite
 from tests.staff import PASSWORD
 from tests.virtual_hashing import take_virtual_time
 from tests.web.client import ClientResponse
+from web import app, guard
+from web.exchange import Exchange
+from web.operations import Operation, Route
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -33,6 +41,23 @@ class HeldHashes:
             return body
 
         monkeypatch.setattr(NewPasswords, "prepare", held)
+
+
+class AuthenticatedRequests:
+    """Holds requests to one path after their authentication, as a full queue for writes would."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+        self.authenticated, self.go_on = trio.Event(), trio.Event()
+        admit = guard.admit
+
+        async def held(exchange: Exchange, route: Route, gateway: Gateway) -> Operation:
+            operation = await admit(exchange, route, gateway)
+            if exchange.request.path == path:
+                self.authenticated.set()
+                await self.go_on.wait()
+            return operation
+
+        monkeypatch.setattr(app, "admit", held)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
@@ -105,3 +130,91 @@ async def test_own_password_is_not_changed_by_a_session_that_ended_meanwhile(
         take_virtual_time(site.site.hasher, nursery, 1, seconds=0.1)
         assert (await site.login("ann", NEW)).status == 401
         assert (await site.login("ann", PASSWORD)).status == 200
+
+
+RESOURCE, OPERATION = "/api/resource/", "/api/method/core.services."
+HOOK = {
+    "url": "https://thief.test/",
+    "event_type": "Custom",
+    "custom_event": "a.b",
+    "secret": "of the thief",
+}
+SCOPE = {"user": "victim", "allow": "User", "for_value": "victim"}
+PRIVILEGED: dict[str, tuple[str, str, object]] = {
+    "invitation": (
+        "POST",
+        f"{OPERATION}users.invite",
+        {"email": "thief@x.test", "roles": ["System Manager"]},
+    ),
+    "reset": ("POST", f"{OPERATION}users.sendPasswordReset", {"user": "victim"}),
+    "signing out": ("POST", f"{OPERATION}users.revokeUserSessions", {"user": "victim"}),
+    "account": ("POST", f"{RESOURCE}User", {"name": "thief", "email": "thief@x.test"}),
+    "roles": ("PUT", f"{RESOURCE}User/thief's", {"roles": [{"role": "System Manager"}]}),
+    "e-mail": ("PUT", f"{RESOURCE}User/victim", {"email": "thief@x.test"}),
+    "rename": ("POST", f"{RESOURCE}User/victim/rename", {"name": "other"}),
+    "deletion": ("DELETE", f"{RESOURCE}User/victim", None),
+    "role": ("POST", f"{RESOURCE}Role", {"name": "Thief"}),
+    "scope": ("POST", f"{RESOURCE}User Permission", SCOPE),
+    "webhook": ("POST", f"{RESOURCE}Webhook", HOOK),
+}
+GIVING_ACCESS = ("doc_user", "doc_has_role", "doc_role", "doc_user_permission", "doc_webhook")
+
+
+@pytest.mark.parametrize("act", PRIVILEGED)
+@pytest.mark.parametrize("credential", ["session", "key"])
+async def test_access_is_not_given_by_a_credential_that_ended_meanwhile(
+    site: HttpSite, monkeypatch: pytest.MonkeyPatch, act: str, credential: str
+) -> None:
+    """What a thief had sent before the owner ended the session or key takes no effect (A-300)."""
+    await site.hire("boss", "System Manager")
+    await site.hire("victim")
+    await site.hire("thief's")
+    owner, stolen = await site.sid("boss"), await site.sid("boss")
+    victim = await site.sid("victim")
+    made = await site.key(owner)
+    given = {"sid": stolen} if credential == "session" else {"key": made["key"]}
+    method, path, body = PRIVILEGED[act]
+    held, replies = AuthenticatedRequests(monkeypatch, path), list[ClientResponse]()
+
+    async def rows() -> list[object]:
+        return [await site.rows(f'SELECT * FROM "{table}"') for table in GIVING_ACCESS]
+
+    async def ask() -> None:
+        replies.append(await site.ask(method, quote(path), body, **given))
+
+    before = await rows()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await held.authenticated.wait()
+        if credential == "session":
+            ended = await site.op("sessions.revokeMyOtherSessions", sid=owner)
+        else:
+            ended = await site.op("api_keys.revokeMyAPIKey", {"name": made["name"]}, sid=owner)
+        assert ended.status == 200
+        held.go_on.set()
+    assert (replies[0].status, replies[0].error["type"]) == (401, "AuthenticationError")
+    assert await rows() == before
+    assert await site.alive(victim)
+
+
+async def test_secret_is_not_rotated_by_a_session_that_ended_meanwhile(
+    site: HttpSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer would hold the new secret (A-300)."""
+    await site.hire("boss", "System Manager")
+    owner, stolen = await site.sid("boss"), await site.sid("boss")
+    hook = await site.ask("POST", f"{RESOURCE}Webhook", HOOK, sid=owner)
+    name = hook.json["data"]["name"]
+    held = AuthenticatedRequests(monkeypatch, f"{OPERATION}webhooks.rotate")
+    replies = list[ClientResponse]()
+
+    async def ask() -> None:
+        replies.append(await site.op("webhooks.rotate", {"webhook": name}, sid=stolen))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await held.authenticated.wait()
+        assert (await site.op("sessions.revokeMyOtherSessions", sid=owner)).status == 200
+        held.go_on.set()
+    assert (replies[0].status, replies[0].error["type"]) == (401, "AuthenticationError")
+    assert (await site.ask("GET", f"{RESOURCE}Webhook/{name}", sid=owner)).json == hook.json

@@ -170,7 +170,7 @@ class FakeGateway:
     async def write(self, caller: Caller, fn: Callable[[Any], T], request_id: str = "") -> T:
         return self._run(caller, fn, request_id, writes=True)
 
-    write_prepared = write
+    write_while_live = write
 
     def _run(self, caller: Caller, fn: Callable[[Any], T], request_id: str, *, writes: bool) -> T:
         if self.refuse is not None:

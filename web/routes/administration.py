@@ -76,7 +76,7 @@ class UserRoutes(GatewayRoutes):
             value_or_none(body.full_name),
             value_or_none(body.roles),
         )
-        invited = await self._write(
+        invited = await self._write_while_live(
             exchange,
             lambda fw: self._gateway.users.invite(
                 fw, body.email, name, full_name or "", roles or ()
@@ -88,13 +88,15 @@ class UserRoutes(GatewayRoutes):
     async def resend_invite(self, exchange: Exchange) -> Response:
         """Send an invitation again."""
         user = exchange.body.user
-        sent = await self._write(exchange, lambda fw: self._gateway.users.resend_invite(fw, user))
+        sent = await self._write_while_live(
+            exchange, lambda fw: self._gateway.users.resend_invite(fw, user)
+        )
         return json_response({"ok": True} | _link_json(sent))
 
     async def send_password_reset(self, exchange: Exchange) -> Response:
         """Send a recovery link."""
         user = exchange.body.user
-        sent = await self._write(
+        sent = await self._write_while_live(
             exchange, lambda fw: self._gateway.users.send_password_reset(fw, user)
         )
         return json_response({"ok": True} | _link_json(sent))
@@ -102,7 +104,7 @@ class UserRoutes(GatewayRoutes):
     async def revoke_sessions(self, exchange: Exchange) -> Response:
         """End all sessions of a user, and on request all API keys."""
         body: RevokeSessionsRequest = exchange.body
-        ended = await self._write(
+        ended = await self._write_while_live(
             exchange, lambda fw: self._gateway.users.revoke_sessions(fw, body.user, body.keys)
         )
         content = {"ok": True, "sessionsEnded": ended.sessions}
@@ -111,7 +113,7 @@ class UserRoutes(GatewayRoutes):
     async def unlock(self, exchange: Exchange) -> Response:
         """Lift a lockout early, for the account's name and its e-mail."""
         user = exchange.body.user
-        await self._write(exchange, lambda fw: self._gateway.users.unlock(fw, user))
+        await self._write_while_live(exchange, lambda fw: self._gateway.users.unlock(fw, user))
         return json_response({"ok": True})
 
 

@@ -61,6 +61,11 @@ class GatewayRoutes:
     async def _write(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
         return await self._gateway.write(exchange.known_caller, work, exchange.request_id)
 
+    async def _write_while_live(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
+        return await self._gateway.write_while_live(
+            exchange.known_caller, work, exchange.request_id
+        )
+
 
 def value_or_none(value: T | msgspec.UnsetType) -> T | None:
     """Return an optional argument, or None when it was left out."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -30,6 +30,7 @@ from web.routes.operations import GatewayRoutes
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
+T = TypeVar("T")
 
 # Only the DocType knows its Text and JSON fields; it rejects tab and line breaks in others.
 FIELDS: Final = CharacterRules(every_line=True, free=(NEW_PASSWORD,))
@@ -73,6 +74,10 @@ def _require_no_members(body: bytes) -> None:
 NO_MEMBERS: Final = BodyRule(_require_no_members, optional=True)
 
 
+OUTLIVING: Final = frozenset({"API Key", "Role", "User", "User Permission", "Webhook"})
+"""DocTypes whose documents give access that outlasts the session that wrote them (A-300)."""
+
+
 class ResourceRoutes(GatewayRoutes):
     """The routes of documents: list, read, write, rename, export."""
 
@@ -113,7 +118,6 @@ class ResourceRoutes(GatewayRoutes):
             exchange,
             lambda fw: rest.insert(fw, doctype, body),
             201,
-            prepared=body is not exchange.body,
         )
 
     async def read(self, exchange: Exchange) -> Response:
@@ -129,7 +133,6 @@ class ResourceRoutes(GatewayRoutes):
         return await self._write_document(
             exchange,
             lambda fw: rest.save(fw, doctype, name, body),
-            prepared=body is not exchange.body,
         )
 
     async def delete(self, exchange: Exchange) -> Response:
@@ -175,19 +178,19 @@ class ResourceRoutes(GatewayRoutes):
         exchange: Exchange,
         write: Callable[[Fw], dict[str, Any]],
         status: int = 200,
-        *,
-        prepared: bool = False,
     ) -> Response:
-        """Write a document and return it; `prepared`: what the gateway has prepared.
+        """Write a document and return it.
 
         It is encoded inside the transaction, so that a value that JSON cannot represent, set by a
         hook, undoes the write.
         """
-        transaction = self._gateway.write_prepared if prepared else self._gateway.write
-        body = await transaction(
-            exchange.known_caller, lambda fw: encode({"data": write(fw)}), exchange.request_id
-        )
+        body = await self._write(exchange, lambda fw: encode({"data": write(fw)}))
         return Response(body, status)
+
+    async def _write(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
+        if exchange.argument("doctype") in OUTLIVING:
+            return await self._write_while_live(exchange, work)
+        return await super()._write(exchange, work)
 
     async def _with_hash(
         self, exchange: Exchange, doctype: str, name: str | None
