@@ -267,8 +267,11 @@ class ScopeReferences(Observer):
             return
         scope = fw.tx.scalar(self._naming, doctype=doc.doctype, value=doc.name)
         if scope is not None:
+            shown = (
+                f"{_SCOPE} {scope}" if fw.documents.may_read(fw, _SCOPE, scope) else f"A {_SCOPE}"
+            )
             raise ConflictError(
-                f"{_SCOPE} {scope} names {doc.doctype} {doc.name}; delete the {_SCOPE} first."
+                f"{shown} names {doc.doctype} {doc.name}; delete the {_SCOPE} first."
             )
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:

@@ -171,6 +171,17 @@ class Documents:
         authorize_scope(fw, doc, ignore_permissions)
         return doc
 
+    def may_read(self, fw: Fw, doctype: str, name: str) -> bool:
+        """Return whether the user may read a stored document, and so whether an error may name
+        it."""
+        try:
+            self.read(fw, doctype, name, ignore_permissions=False)
+        except PermissionDeniedError:
+            return False
+        except NotFoundError:  # rows of a document or a DocType that is gone
+            return fw.rights.administers
+        return True
+
     def insert(
         self, fw: Fw, doc: DocType, ignore_permissions: bool, *, alone: bool = False
     ) -> None:

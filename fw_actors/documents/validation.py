@@ -155,8 +155,10 @@ def check_value(documents: Documents, tx: Tx, doc: DocType, field: Field) -> Non
 
 
 def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
-    """Refuse to delete a document to which another one links. Raises: ConflictError naming the
-    first."""
+    """Refuse to delete a document to which another one links.
+
+    Raises: ConflictError naming the first, if the user may read it (D-128).
+    """
     if doc.doctype in _LINKS_MAY_DANGLE:
         return
     for doctype, field in fields_linking_to(documents, doc.doctype):
@@ -172,7 +174,9 @@ def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
             .limit(1)
         )
         if found is not None:
-            raise ConflictError(f"{found[0]} {found[1]} links to {doc.doctype} {doc.name}.")
+            is_readable = documents.may_read(doc._fw, *found)
+            linking = f"{found[0]} {found[1]}" if is_readable else "Another document"
+            raise ConflictError(f"{linking} links to {doc.doctype} {doc.name}.")
 
 
 def fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str, Field]]:

@@ -360,3 +360,33 @@ async def test_scoped_manager_does_not_learn_which_accounts_exist(bureau: Bureau
     for reply in replies:
         await bureau.refused(reply)
     assert len({reply.error["message"] for reply in replies}) == 1
+
+
+async def test_scoped_manager_does_not_learn_what_prevents_a_deletion(bureau: Bureau) -> None:
+    """The refusal names a linking document, or a scope, only to users who may read it (D-128)."""
+    site = bureau.site
+    await site.hire("eve")
+
+    def furnish(fw: Any) -> None:
+        fw.new_doc("Role", name="Helper").insert()
+        eve = fw.get_doc("User", "eve")
+        eve.roles = [{"role": "Helper"}]
+        eve.save()
+        for user, allow, value in (("sam", "User", "ann"), ("eve", "Role", "Event Publisher")):
+            fw.new_doc("User Permission", user=user, allow=allow, for_value=value).insert()
+
+    await site.do(furnish)
+    scopes = (await site.do(lambda fw: fw.get_all("User Permission", {"user": "eve"})))[0]["name"]
+    told = {
+        "Helper": ("User eve", "Another document", "links to Role Helper."),
+        "Event Publisher": (
+            f"User Permission {scopes}",
+            "A User Permission",
+            "names Role Event Publisher; delete the User Permission first.",
+        ),
+    }
+    for role, (name, nameless, rest) in told.items():
+        path = f"/api/resource/Role/{quote(role)}"
+        for sid, shown in ((bureau.boss, name), (bureau.sam, nameless)):
+            reply = await site.ask("DELETE", path, sid=sid)
+            assert (reply.status, reply.error["message"]) == (409, f"{shown} {rest}")
