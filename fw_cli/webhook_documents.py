@@ -224,7 +224,7 @@ def _assignment(text: str) -> tuple[str, Any]:
         raise CommandFailed(f"{DOCTYPE} has no field {field[:60]}.{near}")
     try:
         return field, msgspec.json.decode(value)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return field, value
 
 

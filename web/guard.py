@@ -173,7 +173,9 @@ def _validate_path_arguments(exchange: Exchange) -> None:
     """Raise BadRequestError for control characters: PostgreSQL rejects them, SQLite does not."""
     for name, text in (exchange.request.view_args or {}).items():
         if CONTROL_IN_NAME.search(text):
-            raise BadRequestError(f"{name} contains a forbidden character.", field=name)
+            raise BadRequestError(
+                f"{name} must not contain a control character or a lone surrogate.", field=name
+            )
 
 
 def _has_body(request: Request) -> bool:
@@ -219,7 +221,9 @@ def _query(request: Request, known: frozenset[str] | None) -> Mapping[str, str]:
         if name in found:
             raise BadRequestError(f"The query parameter {name} must not be repeated.", field=name)
         if CONTROL_IN_NAME.search(value):
-            raise BadRequestError(f"{name} contains a forbidden character.", field=name)
+            raise BadRequestError(
+                f"{name} must not contain a control character or a lone surrogate.", field=name
+            )
         found[name] = value
     return found
 

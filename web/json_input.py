@@ -295,15 +295,20 @@ def may_be_suspect(body: bytes) -> bool:
 def _validate_object(value: dict[str, Any], texts: CharacterRules) -> None:
     for key, under in value.items():
         if CONTROL_IN_NAME.search(key):
-            raise BadRequestError("A key contains a forbidden character.", field=printable(key))
+            raise BadRequestError(
+                "A key must not contain a control character or a lone surrogate.",
+                field=printable(key),
+            )
         _validate(under, key, texts.forbidden(key))
 
 
 def _validate(value: Any, field: str, forbidden: re.Pattern[str]) -> None:
     """Raise BadRequestError naming the key `field` for a bad value at any depth."""
     if isinstance(value, str):
-        if forbidden.search(value) or SURROGATE.search(value):
-            raise BadRequestError(f"{field} contains a forbidden character.", field=field)
+        if SURROGATE.search(value):
+            raise BadRequestError(f"{field} must not contain a lone surrogate.", field=field)
+        if forbidden.search(value):
+            raise BadRequestError(f"{field} must not contain a control character.", field=field)
     elif isinstance(value, dict):
         for key, under in value.items():
             _validate(key, field, forbidden)

@@ -1,3 +1,3 @@
-"""The actors of the service. `background` has those that work without a caller; every other one has
-a module. Rules and statements are in lower layers.
+"""The actors of the service. `background` contains four small ones; every other actor has a module.
+Rules and statements are in lower layers.
 """

@@ -1,7 +1,7 @@
 """Small actors of the process: Replayer, ErrorWriter, SubscriptionWatch and StoreProbe.
 
-Replayer carries out bulk replays in batches, with pauses between them as Sweeper. ErrorWriter
-writes queued defects to the Error Log.
+Replayer carries out bulk replays in batches, with pauses between them, as Sweeper does.
+ErrorWriter writes queued defects to the Error Log.
 
 SubscriptionWatch notices changes of Webhooks from outside the service, and can apply them. A
 running service does not use a change that was made outside it: by another server of the site, a
@@ -250,4 +250,4 @@ async def store_answers(probe: Ref, seconds: float) -> bool:
 
 
 def _nothing(tx: Tx) -> None:
-    """Read nothing: the transaction itself is the question."""
+    """Read nothing: a store that can begin a transaction answers."""

@@ -90,7 +90,7 @@ class Console:
         return await self._next_view(after, with_store=True)
 
     async def _next_view(self, after: int, *, with_store: bool) -> ConsoleView:
-        """Like `view`; `with_store`: with the store's facts, which one process reads for all."""
+        """As `view`. `with_store`: include the store's facts, which one process reads for all."""
         async with self._lock:
             view = self._view
             lacks_store = view is not None and with_store and view.store is NO_STORE

@@ -281,8 +281,8 @@ class DeliveryActor(Actor):
             self._tell_due(recorded.next_at)
 
     def _tell_due(self, at: int) -> None:
-        """Tell that a delivery is due at `at`: the other processes, if this one's Dispatcher has
-        ended."""
+        """Notify the Dispatcher of a delivery that is due at `at` (ms); if the Dispatcher has ended
+        and the delivery is due now, notify the other processes."""
         if not self._deps.dispatcher.tell(RetryDue(at)) and at <= self._deps.clock.now():
             self._deps.store.notify_others()
 
@@ -299,7 +299,7 @@ class DeliveryActor(Actor):
         if status is DeliveryStatus.SENT:
             log = self._deps.log.debug
         elif status is DeliveryStatus.FAILED:
-            log = self._deps.log.warning  # nothing tries it again by itself
+            log = self._deps.log.warning  # it is not retried without a replay
         context = stored_context(due.trace) if due.trace else None
         if context is not None:
             log = partial(log, trace_id=context.trace_id)

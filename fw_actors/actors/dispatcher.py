@@ -220,8 +220,8 @@ class Dispatcher(Actor):
             # at most.
             wait = min(MAX_SLEEP_SECONDS, self.context.time() - began)
         self._polls.after(UNAVAILABLE_SECONDS if unstarted else wait)
-        # No message tells of recorded outcomes, and those of slots that the claim did not have may
-        # have been recorded while it ran. Whether slots were scarce shows only what it left free.
+        # Recorded outcomes send no message, and an outcome that holds a slot may have been recorded
+        # while the claim ran. Only the slots that the claim left free show whether they are scarce.
         if self._more and self._is_scarce(plan.left) and (awaited or self._outcomes_awaited):
             self._polls.within(RECORDED_SECONDS, for_new_work=False)
         self._unclaimed.polled(batch.more)

@@ -271,8 +271,9 @@ class PollSchedule:
 class UnclaimedWorkNotifier:
     """Notifies the other processes of the machine of new work for which this one has no slot.
 
-    Only of new work, and a notice of another process is none: processes without a free slot would
-    wake each other without end. A database that tells of each commit itself needs no notice.
+    Only new work causes a notice, and a notice of another process is not new work. Otherwise
+    processes without a free slot would wake each other without end. A database that
+    announces each commit itself needs no notice.
     """
 
     def __init__(self, store: Store, context: Context, polls: PollSchedule) -> None:

@@ -400,7 +400,7 @@ def _validate_sql(text: object, params: object) -> None:
     if not isinstance(text, str) or not isinstance(params, Mapping | None):
         raise ValidationError('SQL must be text with a dict of values: {"name": value}.')
     if "\0" in text:  # PostgreSQL would run the text before it
-        raise ValidationError("The SQL holds a NUL character.")
+        raise ValidationError("SQL must not contain a NUL character.")
 
 
 class Webhooks:

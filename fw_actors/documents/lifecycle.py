@@ -128,11 +128,14 @@ def authorize_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool
             fw.rights.refuse_own_record(meta, doc.name)
 
 
-def authorize_new_name(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
-    """Refuse a name from a Link field whose target lies outside the user's access scopes."""
+def authorize_new_name(fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
+    """Refuse a name from a Link field whose target lies outside the user's access scopes.
+
+    Before the name is looked up: a taken one would tell that the target exists.
+    """
     naming = doc.meta.naming
     if naming.kind == "field" and not ignore_permissions:
-        permissions.require_link_within(fw.rights.scopes, doc.meta.fields[naming.field], doc.name)
+        permissions.require_link_within(fw.rights.scopes, doc.meta.fields[naming.field], name)
 
 
 def authorize_scope(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
@@ -190,7 +193,7 @@ class Documents:
             authorize_action(fw, doc, "create", ignore_permissions)
             if doc._stored is not None:
                 raise ConflictError(f"{doc.doctype} {doc.name} has already been inserted.")
-            prepare(self, fw, doc, None)
+            prepare(self, fw, doc, None, ignore_permissions)
             if not doc.is_new():  # a hook has inserted it
                 raise ConflictError(f"{doc.doctype} {doc.name} has already been inserted.")
             is_taken = partial(self._is_taken, fw, doc.meta, ignore_permissions)
@@ -241,7 +244,7 @@ class Documents:
                 normalize(doc)
                 if not changes_once_submitted(stored, doc):
                     return None  # without a change there is no event
-            prepare(self, fw, doc, stored)
+            prepare(self, fw, doc, stored, ignore_permissions)
             stored = self._written_by_hooks(fw, doc, stored)
             if submitted:
                 changes_once_submitted(stored, doc)  # hooks may change no more than callers
@@ -293,9 +296,9 @@ class Documents:
                 return
             if not ignore_permissions:
                 fw.rights.require_document(doc.meta, str(name))
+            authorize_new_name(fw, doc, name, ignore_permissions)
             with duplicates_refused(doc):
-                new = rename(self, fw.tx, doc, name)
-            authorize_new_name(fw, doc, ignore_permissions)
+                new = rename(self, fw.tx, doc, name, ignore_permissions)
             self._observers[doc.doctype].renamed(fw, doc.doctype, old, new)
 
     def db_set(self, fw: Fw, doc: DocType, name: str, value: Any, ignore_permissions: bool) -> None:
@@ -311,7 +314,7 @@ class Documents:
             written = rows.clone(stored)
             written._before = stored
             field = rows.assign(written, name, value)
-            check_value(self, fw.tx, written, field)
+            check_value(self, fw.tx, written, field, ignore_permissions)
             self._stamp(fw, written, stored)
             authorize_scope(fw, written, ignore_permissions)
             permissions.require_write(fw, written)
@@ -338,11 +341,11 @@ class Documents:
                 raise ConflictError(f"{doc.doctype} {doc.name} is {now}; it cannot be {then}.")
             merge_rows(stored, doc)
             if status == SUBMITTED:
-                prepare(self, fw, doc, stored)
+                prepare(self, fw, doc, stored, ignore_permissions)
                 stored = self._written_by_hooks(fw, doc, stored)
             elif changes_once_submitted(stored, doc):  # else its existence is enough
                 normalize(doc)
-                check_values(self, fw.tx, doc)
+                check_values(self, fw.tx, doc, ignore_permissions)
             check_standard(doc, stored)
             doc.docstatus = status
             self._stamp(fw, doc, stored)

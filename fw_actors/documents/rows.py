@@ -324,7 +324,9 @@ class SystemRows:
         return name
 
 
-def rename(documents: Documents, tx: Tx, doc: DocType, new: object) -> str:
+def rename(
+    documents: Documents, tx: Tx, doc: DocType, new: object, ignore_permissions: bool
+) -> str:
     """Rename the document's rows and update all links to it; return the new name.
 
     The field that names a document (`naming="field:…"`) gets the new name too.
@@ -345,7 +347,7 @@ def rename(documents: Documents, tx: Tx, doc: DocType, new: object) -> str:
     _carry_children(documents, tx, doc, old, name)
     _carry_links(documents, tx, doc, old, name)
     if meta.naming.kind == "field":
-        check_value(documents, tx, doc, meta.fields[meta.naming.field])
+        check_value(documents, tx, doc, meta.fields[meta.naming.field], ignore_permissions)
     return name
 
 

@@ -33,12 +33,14 @@ _LINKS_MAY_DANGLE = ("Webhook", "API Key")
 """Deliveries outlive their Webhook, and nothing may keep a key alive (D-128)."""
 
 
-def prepare(documents: Documents, fw: Fw, doc: DocType, stored: DocType | None) -> None:
+def prepare(
+    documents: Documents, fw: Fw, doc: DocType, stored: DocType | None, ignore_permissions: bool
+) -> None:
     """Prepare a document for writing; `stored` is the version that it replaces.
 
     The rules are checked after `before_save`, so they also apply to its changes.
 
-    Raises: ValidationError, and what the hooks raise.
+    Raises: ValidationError, PermissionDeniedError as `check_values`, and what the hooks raise.
     """
     normalize(doc)
     if not doc.meta.hooks.isdisjoint(("before_validate", "validate")):
@@ -47,11 +49,11 @@ def prepare(documents: Documents, fw: Fw, doc: DocType, stored: DocType | None) 
             rows_of(doc, table)  # the next hook sees objects
         run_hook(fw, doc, "validate")
         _settle(doc, stored)
-    check_values(documents, fw.tx, doc)
+    check_values(documents, fw.tx, doc, ignore_permissions)
     if "before_save" in doc.meta.hooks:
         run_hook(fw, doc, "before_save")
         _settle(doc, stored)
-        check_values(documents, fw.tx, doc)
+        check_values(documents, fw.tx, doc, ignore_permissions)
 
 
 def _settle(doc: DocType, stored: DocType | None) -> None:
@@ -129,24 +131,31 @@ def keep_service_columns(doc: DocType, stored: DocType) -> None:
         doc.__dict__[name] = stored.__dict__[name]
 
 
-def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
-    """Refuse missing required values and links to missing documents. Raises: ValidationError."""
+def check_values(documents: Documents, tx: Tx, doc: DocType, ignore_permissions: bool) -> None:
+    """Refuse missing required values and links to missing documents.
+
+    Raises: ValidationError; PermissionDeniedError for a link beyond the user's access scopes.
+    """
     for field in doc.meta.groups.checked:
-        check_value(documents, tx, doc, field)
+        check_value(documents, tx, doc, field, ignore_permissions)
 
 
-def check_value(documents: Documents, tx: Tx, doc: DocType, field: Field) -> None:
-    """Check one field and its rows, as `check_values` does. Raises: ValidationError."""
+def check_value(
+    documents: Documents, tx: Tx, doc: DocType, field: Field, ignore_permissions: bool
+) -> None:
+    """Check one field and its rows, as `check_values` does. Raises: as `check_values`."""
     value = doc.__dict__[field.name]
     if field.required and not value and field.is_missing(value):
         raise ValidationError(f"{field.name} is missing.", field=field.name)
     if isinstance(field, Table):
         for row in rows_of(doc, field):
-            check_values(documents, tx, row)
+            check_values(documents, tx, row, ignore_permissions)
     elif isinstance(field, Link) and value:
+        scopes = doc._fw.rights.scopes
+        if not ignore_permissions:  # before the look-up: a later fault must not tell what exists
+            require_link_within(scopes, field, value)
         if not documents.registry.table(field.options).lock_shared(tx, value):
-            # The same refusal as for a document beyond the scopes: it must not tell what exists.
-            require_link_within(doc._fw.rights.scopes, field, value)
+            require_link_within(scopes, field, value)  # the same refusal for app code
             raise ValidationError(
                 f"{field.name}: there is no {field.options} {value}.", field=field.name
             )

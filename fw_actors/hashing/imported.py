@@ -157,9 +157,12 @@ def _check(found: ImportedHash) -> None:
     if scheme == _SCRYPT:
         n, r, p = parameters
         if n < 2 or n & (n - 1) or not r or not 1 <= p <= _MAX_PARALLELISM:
-            raise UnusableHashError("the parameters of scrypt are out of range")
+            raise UnusableHashError(
+                "scrypt must have a power of two above 1 as N, at least 1 as r, and between 1 and "
+                f"{_MAX_PARALLELISM} as p"
+            )
         if n.bit_length() > 16 * r:  # RFC 7914, section 2: N must be less than 2^(128 * r / 8)
-            raise UnusableHashError("the parameters of scrypt are out of range")
+            raise UnusableHashError("N of scrypt must be less than 2^(16 * r)")
         if _scrypt_bytes(n, r, p) > _MAX_SCRYPT_BYTES:
             limit = _MAX_SCRYPT_BYTES // 1024**2
             raise UnusableHashError(f"scrypt must need at most {limit} MiB")

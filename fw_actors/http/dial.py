@@ -41,8 +41,8 @@ from fw_actors.http.exchange import (
 )
 from fw_actors.http.response import ConnectError, DnsError, ForbiddenAddress, TlsError
 from fw_actors.http.tls import ClientContexts, SessionCache, start_tls
-from fw_actors.http.url import Origin, is_address, is_loopback
-from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy
+from fw_actors.http.url import Origin, is_address
+from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy, leads_to_loopback
 from fw_actors.runtime.clock import MS_PER_SECOND
 
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
@@ -355,7 +355,8 @@ class Dialler:
         Raises: ForbiddenAddress.
         """
         own, (peer, port, *_) = sock.getsockname()[0], sock.getpeername()
-        if (own == peer or is_loopback(peer)) and self._policy.refuses_own_machine(peer, port):
+        is_own = own == peer or leads_to_loopback(peer)
+        if is_own and self._policy.refuses_own_machine(peer, port):
             sock.close()
             raise ForbiddenAddress(
                 f"{origin.host} is this machine, and ops.outgoing.private is deny."

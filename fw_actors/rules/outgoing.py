@@ -102,6 +102,14 @@ def is_link_local(address: str) -> bool:
     return parsed.is_link_local or _destination(parsed).is_link_local
 
 
+def leads_to_loopback(address: str) -> bool:
+    """Return whether an address, or an IPv4 address embedded in it, is a loopback address.
+
+    Raises: ValueError for a text that is not an address.
+    """
+    return _destination(_parsed(address)).is_loopback
+
+
 def is_public(address: str) -> bool:
     """Return whether an address, and an IPv4 address embedded in it, is one of the public internet.
 

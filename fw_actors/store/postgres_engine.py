@@ -139,7 +139,7 @@ def read_raw(text: str) -> bytes:
     try:
         return "".join(parts).encode()
     except UnicodeEncodeError:
-        raise ValidationError("The SQL contains an unpaired surrogate.") from None
+        raise ValidationError("SQL must not contain a lone surrogate.") from None
 
 
 def _refuse_function(name: str) -> None:

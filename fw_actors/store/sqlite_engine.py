@@ -262,7 +262,9 @@ class _DeferredStatements(NamedTuple):
 
 
 def _lost(*_statement: object) -> NoReturn:
-    raise OverloadedError("The database has rolled back this transaction; nothing was changed.")
+    raise OverloadedError(
+        "The database has rolled back this transaction; nothing was changed. Try again."
+    )
 
 
 MAX_MEMBERS: Final = 512

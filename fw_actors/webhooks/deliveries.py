@@ -1,7 +1,8 @@
 """Deliveries in the store: outcomes of attempts, retries, released leases, renames.
 
-Rules: `fw_actors.rules.delivery`. All methods run inside a transaction; the Dispatcher calls
-`claim`, the OutcomeWriter writes outcomes, and the DeliveryActor calls `give_back`.
+Rules: `fw_actors.rules.delivery`. The methods that take a `tx` run inside a transaction. The
+Dispatcher calls `claim` (see `claims`), the OutcomeWriter writes outcomes, and the Dispatcher and
+the DeliveryActor call `give_back`.
 
 On PostgreSQL every transaction locks rows in the same order, so that there are no deadlocks
 (B-430): documents and Webhooks, claim rows of Webhooks (`fw_webhook_claim`) by name, jobs by id,

@@ -467,7 +467,7 @@ class CustomEvents:
             mine = _keys(each) if isinstance(each, RecordedEvent) else []
             taken = next((webhook for webhook, key in mine if (webhook, key) in used), None)
             used.update(mine if taken is None else ())
-            left.append(each if taken is None else _duplicate(taken))
+            left.append(each if taken is None else _duplicate(fw, taken))
         return left
 
     def _record_all(
@@ -503,7 +503,7 @@ class CustomEvents:
             try:
                 made.append(self._deliveries.record_one(fw, event, subscription))
             except UniqueViolation:
-                raise _duplicate(subscription.webhook) from None
+                raise _duplicate(fw, subscription.webhook) from None
         if len(made) == 1:
             return made[0]  # not a copy: its id may be removed
         return [delivery for ids in made for delivery in ids]
@@ -516,10 +516,15 @@ def _keys(event: RecordedEvent) -> list[tuple[str, str]]:
     return [(subscription.webhook, event.key) for subscription in event.wanted]
 
 
-def _duplicate(webhook: str) -> DuplicateError:
-    return DuplicateError(
-        f"Webhook {webhook} has already received an event with this key.", field="key"
-    )
+def _duplicate(fw: Fw, webhook: str) -> DuplicateError:
+    """Return the error for a used key, which names the Webhook only to users who may read it.
+
+    The roles and scopes alone decide: after the refusal PostgreSQL answers no query.
+    """
+    meta = fw.documents.registry.meta("Webhook")
+    readable = fw.rights.allows(meta, "read") and not fw.rights.excludes(meta)
+    named = f"Webhook {webhook}" if readable else "A Webhook"
+    return DuplicateError(f"{named} has already received an event with this key.", field="key")
 
 
 def _check_size(planned: Sequence[RecordedEvent | FwError]) -> None:

@@ -268,7 +268,10 @@ class BulkReplays:
         fw.tx.lock("fw.bulk_replay")
         before = self.running(fw.tx)
         if before is not None:
-            raise ConflictError(f"A bulk replay started by {before.user} is already in progress.")
+            raise ConflictError(
+                f"A bulk replay started by {before.user} is already in progress; wait until "
+                "it ends, or stop it."
+            )
         newest = fw.get_list(_DELIVERY, list(filters), ["name"], "name desc", 1)
         last = newest[0]["name"] if newest else ""
         total = fw.count(_DELIVERY, [*filters, _FINISHED])

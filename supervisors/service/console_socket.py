@@ -244,7 +244,7 @@ class _ConsoleServer:
             if act is None:
                 raise BadRequestError(f"There is no action {asked.do[:40]}.")
             await act(asked.name)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):  # the latter for bytes that are not UTF-8
             return _refused(BadRequestError("A line must be a JSON object with `do`."))
         except FwError as error:
             return _refused(error)

@@ -310,7 +310,7 @@ def read(path: Path) -> PidFile | None:
     """Return the file's content; None if there is no file or it is invalid."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=PidFile)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 

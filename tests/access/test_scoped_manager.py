@@ -390,3 +390,50 @@ async def test_scoped_manager_does_not_learn_what_prevents_a_deletion(bureau: Bu
         for sid, shown in ((bureau.boss, name), (bureau.sam, nameless)):
             reply = await site.ask("DELETE", path, sid=sid)
             assert (reply.status, reply.error["message"]) == (409, f"{shown} {rest}")
+
+
+async def test_scoped_manager_does_not_learn_which_links_lead_to_documents(bureau: Bureau) -> None:
+    """A link beyond the scopes is refused alike, also beside another fault of the document and in a
+    new name that is taken (A-312)."""
+
+    def furnish(fw: Any) -> None:
+        fw.new_doc("Customer", title="Away").insert()
+        for customer in ("Near", "Far"):
+            fw.new_doc("Profile", customer=customer).insert()
+
+    await bureau.site.do(furnish)
+
+    async def told(customer: str) -> list[str]:
+        line = {"item": "Bolt", "customer": customer}
+        orders: list[dict[str, Any]] = [
+            {"title": "x", "lines": [line, {"rate": 2}]},  # the second item is missing
+            {"title": "x", "lines": [line], "customer": "Nobody"},
+        ]
+        replies = [await bureau.ask("POST", "/api/resource/Sales%20Order", o) for o in orders]
+        taken = {"title": "Near", "parent_customer": customer}
+        replies.append(await bureau.ask("POST", "/api/resource/Customer", taken))
+        replies.append(await bureau.ask("POST", "/api/resource/Profile", {"customer": customer}))
+        path = "/api/resource/Profile/Near/rename"
+        replies.append(await bureau.ask("POST", path, {"name": customer}))
+        for reply in replies:
+            await bureau.refused(reply)
+        return [reply.error["message"] for reply in replies]
+
+    assert await told("Far") == await told("Away") == await told("Nowhere")
+
+
+async def test_scoped_manager_does_not_learn_which_webhook_has_a_key(bureau: Bureau) -> None:
+    """Nor does a publisher: the refusal of a key names the Webhook to its readers alone (B-78)."""
+    site = bureau.site
+    await site.hire("pub", "Event Publisher")
+    event = {"name": "a.b", "data": {}, "options": {"key": "k"}}
+    assert (await site.op("webhooks.emit", event, sid=bureau.boss)).status == 200
+    named = f"Webhook {bureau.hook}"
+    for sid, shown in (
+        (bureau.boss, named), (bureau.sam, "A Webhook"), (await site.sid("pub"), "A Webhook"),
+    ):  # fmt: skip
+        message = f"{shown} has already received an event with this key."
+        one = await site.op("webhooks.emit", event, sid=sid)
+        many = await site.op("webhooks.emitMany", {"events": [event]}, sid=sid)
+        assert (one.status, one.error["message"]) == (409, message)
+        assert many.json["events"][0]["error"]["message"] == message

@@ -282,6 +282,7 @@ def test_console_connection_survives_refused_requests(site: LiveSite) -> None:
     answers = asked(
         site,
         b"no json",
+        b'{"do": "\xff"}',
         b'{"do": "explode"}',
         b'{"do": "trace", "name": "nobody"}',
         b'{"do": "pause", "name": "https://x.test:443"}',
@@ -289,7 +290,8 @@ def test_console_connection_survives_refused_requests(site: LiveSite) -> None:
     )
     types = [answer.get("error", {}).get("type") for answer in answers]
     assert types == [
-        "BadRequestError", "BadRequestError", "NotFoundError", "NotFoundError", None,
+        "BadRequestError", "BadRequestError", "BadRequestError", "NotFoundError", "NotFoundError",
+        None,
     ]  # fmt: skip
 
 

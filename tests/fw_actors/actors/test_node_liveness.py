@@ -21,10 +21,7 @@ from fw_actors.actors.queue_worker import REST_SECONDS
 from fw_actors.ops.site import Site
 from fw_actors.runtime.testing import task_order
 from fw_actors.store import Tx
-from tests.fw_actors.actors.delivery_kit import (
-    ScriptedReceiver,
-    delivering,
-)
+from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
 from tests.fw_actors.actors.store_delays import delay_writes
 from tests.fw_actors.actors.town_kit import (
     LOCK_DUE,
@@ -108,7 +105,8 @@ async def test_process_without_free_slot_wakes_another_one(
 async def test_processes_without_free_slots_do_not_wake_each_other(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A notice is sent for new work and at the regular polls, and not because of a notice."""
+    """A notice is sent for new work and at the regular polls, and not because of a notice
+    (B-238)."""
     receiver = ScriptedReceiver(["200"], busy=9.0)
     async with open_pair(tmp_path, receiver, delivery_concurrency=1) as (nodes, first, _):
         for _ in range(10):
@@ -121,7 +119,7 @@ async def test_processes_without_free_slots_do_not_wake_each_other(
 async def test_process_sends_no_notice_because_a_slot_comes_free(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Two processes send the same backlog, each with one slot; both know of it."""
+    """Two processes send the same backlog, each with one slot; both know of it (B-238)."""
     receiver = ScriptedReceiver(["200"], busy=0.05)
     async with open_pair(tmp_path, receiver, delivery_concurrency=1) as (nodes, first, _):
         for _ in range(200):

@@ -133,9 +133,9 @@ def test_imported_hash_accepts_any_bytes_as_password(form: str, password: bytes)
         ("pbkdf2_sha256$99999999$salt$" + "A" * 44, "iterations"),
         ("pbkdf2_sha256$10$salt$AAAA", "at least 16 bytes"),
         ("pbkdf2_sha256$10$salt$AAAAA", "base64"),
-        ("scrypt:15:8:1$salt$" + "ab" * 32, "out of range"),
-        ("scrypt:16:8:99$salt$" + "ab" * 32, "out of range"),
-        ("scrypt:65536:1:1$salt$" + "ab" * 32, "out of range"),  # N must be below 2^(16 r)
+        ("scrypt:15:8:1$salt$" + "ab" * 32, "power of two above 1 as N"),
+        ("scrypt:16:8:99$salt$" + "ab" * 32, "between 1 and 16 as p"),
+        ("scrypt:65536:1:1$salt$" + "ab" * 32, "N of scrypt must be less"),
         ("scrypt:1048576:8:1$salt$" + "ab" * 32, "at most 256 MiB"),
         ("scrypt:2:1048576:16$salt$" + "ab" * 32, "at most 256 MiB"),  # by its blocks
         ("x" * 1001, "at most 1000"),

@@ -443,3 +443,18 @@ async def test_dial_refuses_own_machine_by_public_address(
         with pytest.raises(ForbiddenAddress, match=r"127\.0\.0\.1 is this machine"):
             await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
         assert receiver.requests == []
+
+
+@pytest.mark.parametrize("address", ["127.0.0.2", "::ffff:127.0.0.2"])
+async def test_dial_refuses_own_port_in_listed_network(address: str) -> None:
+    """The port of the service itself, by any loopback address and in any form of it (B-155)."""
+    with socket.create_server(("0.0.0.0", 0)) as service:
+        service.setblocking(False)
+        port = service.getsockname()[1]
+        policy = OutgoingPolicy("deny", (ip_network("127.0.0.0/8"),), own_port=port)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        at = (address, port, 0, 0) if ":" in address else (address, port)
+        async with open_sender(lookup=lambda *_: [(family, at)], policy=policy) as sender:
+            to = parse_endpoint(f"http://localhost:{port}/")
+            with pytest.raises(ForbiddenAddress, match="localhost is this machine"):
+                await sender.post(to, b"{}", headers, timeout=LONG)

@@ -72,7 +72,17 @@ def test_pid_file_is_private_and_replaced_whole(paths: SitePaths) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"123\n", b"{", b'{"pid": "7"}', b"[]", b'{"pid": 1}', b"\xff\xfe"]
+    "content",
+    [
+        b"",
+        b"123\n",
+        b"{",
+        b'{"pid": "7"}',
+        b"[]",
+        b'{"pid": 1}',
+        b"\xff\xfe",
+        b'{"version": "\xff"}',
+    ],
 )
 def test_pid_file_with_other_content_is_ignored(paths: SitePaths, content: bytes) -> None:
     paths.pid.write_bytes(content)
