@@ -10,19 +10,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from playwright.sync_api import Dialog, Error, Page, Route, expect
+from playwright.sync_api import Dialog, Page, Route, expect
 
+from tests.browser.late_kit import OPERATION, HeldRequests
 from tests.browser.press_kit import press_twice
 from tests.browser.webhook_kit import HEADERS, emit, make_webhook, status
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
 
 SignIn = Callable[[str], None]
 ORDERS = "/app/Sales%20Order"
-OPERATION = "**/api/method/core.services."
 RUN = {
     "id": "r1",
     "filters": [["status", "=", "Failed"]],
@@ -51,31 +50,6 @@ COME_BACK = """
   }
 }
 """
-
-
-class HeldRequests:
-    """Requests that match `pattern`; each waits until it is let go."""
-
-    def __init__(self, page: Page, pattern: str) -> None:
-        self._page = page
-        self._pattern = pattern
-        self.routes: list[Route] = []
-        page.route(pattern, self._hold)
-
-    def _hold(self, route: Route) -> None:
-        self.routes.append(route)
-
-    def arrive(self, number: int = 1) -> None:
-        """Wait for `number` requests in all."""
-        while len(self.routes) < number:
-            self._page.wait_for_timeout(10)
-
-    def let_go(self) -> None:
-        """Send those that wait, and all further ones, to the service."""
-        self._page.unroute(self._pattern)
-        for route in self.routes:
-            with suppress(Error):  # the page has given it up
-                route.continue_()
 
 
 def make_order(page: Page, **fields: Any) -> str:

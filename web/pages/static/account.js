@@ -1,8 +1,8 @@
 // My account: every action is a self-service operation of the JSON API.
 
 import { operation } from "./api.js";
-import { ask, copy, flash } from "./app.js";
-import { blame, busy, enable, onSubmit, revealable } from "./forms.js";
+import { ask, copy, flash, tell } from "./app.js";
+import { blame, busy, enable, isFocusLeft, isValidInBrowser, onSubmit, revealable, still } from "./forms.js";
 import { saidOf, watch } from "./policy.js";
 
 // Show the sessions and the keys that are left; typed values, and a key that is shown once, stay.
@@ -42,19 +42,20 @@ onSubmit(change, async () => {
     blame(password, said);
     return;
   }
+  const begun = document.activeElement;
   try {
-    await operation("profile.changeMyPassword", { current: current.value, password: password.value });
+    await still(change, () => operation("profile.changeMyPassword", { current: current.value, password: password.value }));
   } catch (error) {
-    if (error.type === "PasswordPolicyError") blame(password, error.message);
-    else if (error.type === "AuthenticationError") blame(current, error.message);
+    if (error.type === "PasswordPolicyError") blame(password, error.message, isFocusLeft(begun));
+    else if (error.type === "AuthenticationError") blame(current, error.message, isFocusLeft(begun));
     else throw error;
     return;
   }
-  await offerToRevokeKeys();
+  await offerToRevokeKeys(!isFocusLeft(begun));
 });
 
 // Keys survive a change of the password by its owner; a user of the old password may have created some.
-async function offerToRevokeKeys() {
+async function offerToRevokeKeys(interrupts) {
   change.reset();
   validate();
   if (!document.querySelector("#api-keys [data-name]")) {
@@ -67,6 +68,7 @@ async function offerToRevokeKeys() {
     ok: "Revoke all keys",
     cancel: "Keep the keys",
     danger: true,
+    interrupts,
     work: () => operation("api_keys.revokeAllMyAPIKeys"),
   });
   await renew(sure === null ? "Your password is changed; your API keys still work." : "Your password is changed, and your API keys are revoked.");
@@ -106,13 +108,15 @@ document.querySelector("main").addEventListener("click", (event) => {
     });
     await renew("The session has ended.");
     keepFocus("sessions-title");
-  }).catch((error) => flash(error.message));
+  }).catch((error) => tell(error.message));
 });
 
 const make = document.getElementById("make-key");
 if (make) {
   onSubmit(make, async () => {
     const { label, days } = make.elements;
+    if (!isValidInBrowser(make)) return; // what is no number has the value "", which is no limit
+    const begun = document.activeElement;
     const typed = () => JSON.stringify([label.value, days.value]);
     const sent = typed();
     const body = { label: label.value };
@@ -125,7 +129,7 @@ if (make) {
     shown.hidden = false;
     const button = shown.querySelector("[data-copy]");
     button.onclick = () => copy(made.key, button);
-    if (isUntouched) button.focus();
+    if (isUntouched && isFocusLeft(begun)) button.focus();
     add(made);
   });
 }

@@ -48,14 +48,15 @@ export const flashNext = (text) => sessionStorage.setItem(FLASH, text);
 
 // Ask for confirmation: resolves to the typed text, or "" without a field; null for no. `work` runs
 // while the dialog is open; its error is shown there, and it can be repeated. Its arguments are the
-// typed text and the selected ones of `choices` ({ label, options }).
+// typed text and the selected ones of `choices` ({ label, options }). A question that `interrupts`
+// the user is not answered by the next key.
 export async function ask(question) {
   const dialog = document.getElementById("ask");
   while (dialog.open) await new Promise((resolve) => { dialog.addEventListener("close", resolve, { once: true }); });
   return put(question);
 }
 
-function put({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, field, value = "", choices, work }) {
+function put({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, field, value = "", choices, interrupts = false, work }) {
   const dialog = document.getElementById("ask");
   const form = dialog.querySelector("form");
   const button = document.getElementById("ask-ok");
@@ -76,7 +77,7 @@ function put({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, f
   document.getElementById("ask-cancel").textContent = cancel;
   document.getElementById("ask-cancel").onclick = () => waits() || dialog.close(); // Enter is for the other one
   dialog.showModal();
-  (field ? input : button).focus();
+  (interrupts ? document.getElementById("ask-title") : field ? input : button).focus();
   return new Promise((resolve) => {
     const done = new AbortController();
     form.addEventListener("submit", (event) => {
@@ -91,6 +92,11 @@ function put({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, f
     }, { signal: done.signal });
     dialog.addEventListener("cancel", (event) => waits() && event.preventDefault(), { signal: done.signal });
     dialog.addEventListener("close", () => {
+      if (waits()) { // browsers let a second Escape pass; the result is to be shown
+        dialog.showModal();
+        button.focus();
+        return;
+      }
       done.abort();
       resolve(dialog.returnValue === "ok" ? input.value : null);
     }, { signal: done.signal });
@@ -115,14 +121,15 @@ function offer(choices) {
 // Copy the text next to the button. Without TLS a browser has no clipboard API: then the text is
 // selected, to be copied by hand.
 export async function copy(text, button) {
+  const label = button.firstChild; // what follows it says which text, to screen readers
   try {
     await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
+    label.data = "Copied";
   } catch {
     getSelection().selectAllChildren(button.closest(".made").querySelector("code"));
-    button.textContent = "Selected: copy it";
+    label.data = "Selected: copy it";
   }
-  setTimeout(() => { button.textContent = "Copy"; }, 4000);
+  setTimeout(() => { label.data = "Copy"; }, 4000);
 }
 
 // The titles of documents with random names; they are also offered by their titles.
@@ -191,7 +198,7 @@ function keepPlace() {
     if (elt !== target || !shouldSwap) return;
     if (served.get(target.id) === xhr.responseText) {
       event.detail.shouldSwap = false;
-      document.getElementById("trouble").hidden = true;
+      endTrouble();
       return;
     }
     served.set(target.id, xhr.responseText);
@@ -233,10 +240,17 @@ function shades() {
   }
 }
 
-export function tell(text) {
+// Show a message until the next one; one of a part (`ofPart`) only until a part is loaded again.
+export function tell(text, ofPart = false) {
   const note = document.getElementById("trouble");
+  note.toggleAttribute("data-of-part", ofPart);
   if (note.textContent !== text || note.hidden) note.textContent = text; // read out once
   note.hidden = false;
+}
+
+function endTrouble() {
+  const note = document.getElementById("trouble");
+  if (note.hasAttribute("data-of-part")) note.hidden = true;
 }
 
 // If a part of the page could not be loaded, the old one stays, with a message.
@@ -245,14 +259,14 @@ function showTrouble() {
     const { xhr } = event.detail;
     if (!xhr.responseURL || new URL(xhr.responseURL).pathname !== "/login") return;
     event.detail.shouldSwap = false; // the sign-in page holds no such part
-    tell(ENDED);
+    tell(ENDED, true);
   });
   addEventListener("htmx:responseError", ({ detail: { xhr, elt } }) => {
-    tell(messageOf(xhr));
+    tell(messageOf(xhr), true);
     if ((xhr.status === 403 || xhr.status === 404) && elt.matches("[hx-trigger^=every]")) stopAsking(elt);
   });
-  addEventListener("htmx:sendError", () => tell(UNREACHABLE.message));
-  addEventListener("htmx:afterSwap", () => { document.getElementById("trouble").hidden = true; });
+  addEventListener("htmx:sendError", () => tell(UNREACHABLE.message, true));
+  addEventListener("htmx:afterSwap", endTrouble);
 }
 
 function messageOf(xhr) {

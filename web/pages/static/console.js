@@ -84,11 +84,18 @@ function show(view) {
 // The number of entries that need attention in a tab; nothing is shown for 0.
 const count = (part, value) => write($(`tab-${part}`), value ? number.format(value) : "");
 
+function named(fragment) {
+  try {
+    return document.getElementById(decodeURIComponent(fragment.slice(1)));
+  } catch {
+    return null; // "#%"
+  }
+}
+
 // The tabs are links to parts of the page, so that "back" and bookmarks work.
 function chooseTab() {
-  const wanted = document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("[data-part]");
   const parts = [...document.querySelectorAll("[data-part]")];
-  const chosen = wanted ?? parts[0];
+  const chosen = named(location.hash)?.closest("[data-part]") ?? parts.find((each) => location.hash && !each.hidden) ?? parts[0]; // "Skip to content" is in no part
   for (const each of parts) each.hidden = each !== chosen;
   for (const link of document.querySelectorAll(".tabs a")) {
     if (link.hash === `#${chosen.id}`) link.setAttribute("aria-current", "true");
@@ -139,6 +146,7 @@ document.querySelector("main").addEventListener("click", (event) => {
   if (!button) return;
   const { act, name } = button.dataset;
   const wanted = ACTS[act];
+  const [section, row] = [button.closest("section"), button.closest("tr")];
   busy(button, async () => {
     $("console-message").hidden = true;
     if (wanted.title) {
@@ -152,6 +160,8 @@ document.querySelector("main").addEventListener("click", (event) => {
   }).catch((error) => {
     $("console-message").textContent = error.message;
     $("console-message").hidden = false;
+  }).finally(() => { // behind the question the row may have changed, or be gone
+    if (document.activeElement.matches("body, dialog:not([open]) *")) ((row.isConnected && row.querySelector("button")) || section.querySelector("h2")).focus();
   });
 });
 

@@ -39,9 +39,11 @@ async function load() {
       job.error ?? "", { number: job.attempts }, job.due ? clock(Date.parse(job.due)) : "never", job.user ?? "", clock(Date.parse(job.created)),
       { acts: acts(job) },
     ]]), "");
+    const { activeElement } = document;
     older.hidden = jobs.length < PAGE;
     older.dataset.before = jobs.at(-1)?.id ?? "";
     document.getElementById("jobs-newest").hidden = pages.length === 1;
+    if (activeElement.hidden) document.querySelector("#jobs h2").focus(); // the pressed one is gone
   } catch (error) {
     if (turn !== asked) return;
     trouble = error.message;

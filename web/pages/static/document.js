@@ -2,7 +2,7 @@
 
 import { call, documentPath } from "./api.js";
 import { ask, copy, flashNext, suggest } from "./app.js";
-import { blame, busy, enable, isChanged, onShownVersion, onSubmit, revealable, say } from "./forms.js";
+import { blame, busy, enable, isChanged, isFocusLeft, isValidInBrowser, onShownVersion, onSubmit, revealable, say } from "./forms.js";
 
 const form = document.getElementById("document");
 const { doctype, name, list } = form.dataset;
@@ -14,6 +14,12 @@ const pad = (number) => String(number).padStart(2, "0");
 function local(utc) {
   const at = new Date(utc);
   return `${String(at.getFullYear()).padStart(4, "0")}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+}
+
+// A time that is none yet is a change, too; it is not sent.
+function instant(text) {
+  const at = new Date(text);
+  return Number.isNaN(at.getTime()) ? text : at.toISOString();
 }
 
 // Text that is no JSON yet is a change, too; it is not sent.
@@ -31,7 +37,7 @@ function valueOf(input) {
     case "check": return input.checked ? 1 : 0;
     case "number": return text === "" ? null : Number(text);
     // An unchanged time is sent as received: the input has no milliseconds, and no repeated hour.
-    case "datetime": return text === "" ? null : text === input.dataset.shown ? input.dataset.utc : new Date(text).toISOString();
+    case "datetime": return text === "" ? null : text === input.dataset.shown ? input.dataset.utc : instant(text);
     case "secret": return text === "" ? null : text; // null keeps the stored value
     case "json": return text.trim() === "" ? null : parsed(text);
     case "date": case "link": return text === "" ? null : text;
@@ -79,16 +85,6 @@ function isValidJson() {
   return true;
 }
 
-// Errors that only the browser detects: an invalid number or date, or a value out of its range.
-function isValidInBrowser() {
-  for (const input of form.querySelectorAll("input, select, textarea")) {
-    if (input.closest("[hidden]") || input.validity.valid || input.validity.valueMissing) continue;
-    blame(input, input.validationMessage);
-    return false;
-  }
-  return true;
-}
-
 let initial;
 let leaving = false;
 const changes = () => pick(collect(form), ([key, value]) => !same(value, initial[key]));
@@ -101,14 +97,14 @@ const leave = (path, text) => {
 
 async function save() {
   if (leaving) return; // it is done: the next page is on its way
-  if (!isValidInBrowser() || !isValidJson()) return;
+  if (!isValidInBrowser(form) || !isValidJson()) return;
   const focused = document.activeElement;
   form.inert = true; // what is typed now would not be sent
   try {
     await send();
   } finally {
     form.inert = leaving;
-    if (!leaving && form.contains(focused)) focused.focus();
+    if (!leaving && form.contains(focused) && isFocusLeft(focused)) focused.focus(); // or else it is used elsewhere
   }
 }
 

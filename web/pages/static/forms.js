@@ -21,11 +21,28 @@ export function say(form, text) {
   message.hidden = false;
 }
 
+// Whether the focus is where it was when an action began, or on no control (a click on an inert
+// form gives it to the part around): then the end of the action may move it.
+export const isFocusLeft = (begun) => document.activeElement === document.body || document.activeElement.contains(begun);
+
+// Run `work` while nothing can be typed into the form: it would not be sent. The focus returns,
+// unless the user has moved it out of the form.
+export async function still(form, work) {
+  const focused = document.activeElement;
+  form.inert = true;
+  try {
+    return await work();
+  } finally {
+    form.inert = false;
+    if (form.contains(focused) && isFocusLeft(focused)) focused.focus();
+  }
+}
+
 // Show an error next to its field, or else above the form.
-export function show(form, error) {
+function show(form, error, mayFocus) {
   if (!(error instanceof ApiError)) throw error;
   const input = error.field ? form.elements.namedItem(error.field) : null;
-  if (input instanceof HTMLElement && input.id && input.type !== "hidden") blame(input, error.message);
+  if (input instanceof HTMLElement && input.id && input.type !== "hidden") blame(input, error.message, mayFocus);
   else say(form, error.message);
 }
 
@@ -42,7 +59,7 @@ export async function onShownVersion(work) {
   }
 }
 
-export function blame(input, text) {
+export function blame(input, text, mayFocus = true) {
   const note = document.createElement("p");
   note.className = "field-error";
   note.id = `${input.id}-error`;
@@ -50,7 +67,8 @@ export function blame(input, text) {
   (input.closest(".field") ?? input.parentElement).append(note);
   input.setAttribute("aria-invalid", "true");
   describe(input, note.id, true);
-  input.focus();
+  if (mayFocus) input.focus();
+  else note.setAttribute("role", "alert"); // the focus would have read it out
   input.addEventListener("input", () => acquit(input), { once: true }); // being mended
 }
 
@@ -66,6 +84,24 @@ export function complete(form) {
     .filter((input) => !input.closest("[hidden]") && !input.disabled && input.value === "");
   for (const input of empty.reverse()) blame(input, `${labelOf(input)} is missing.`); // the first has the focus
   return empty.length === 0;
+}
+
+// Errors that only the browser detects: an invalid number or date, or a value out of its range.
+export function isValidInBrowser(form) {
+  for (const input of form.querySelectorAll("input, select, textarea")) {
+    if (input.closest("[hidden]") || input.validity.valueMissing) continue;
+    const said = input.validity.valid ? beyondTime(input) : input.validationMessage;
+    if (!said) continue;
+    blame(input, said);
+    return false;
+  }
+  return true;
+}
+
+// A browser takes years of six digits, of which no time can be made.
+function beyondTime(input) {
+  const typed = input.type === "datetime-local" && input.value !== input.dataset.shown ? input.value : "";
+  return typed && Number.isNaN(Date.parse(typed)) ? "The year must be at most 9999." : "";
 }
 
 // Wait for the next page; ends if the user comes back to this one out of the browser's memory.
@@ -90,7 +126,8 @@ export function onSubmit(form, work) {
     if (!button) return; // Enter in the only field of a form that cannot be sent
     clear(form);
     if (!complete(form)) return;
-    busy(button, work).catch((error) => show(form, error));
+    const begun = document.activeElement;
+    busy(button, work).catch((error) => show(form, error, isFocusLeft(begun)));
   });
 }
 

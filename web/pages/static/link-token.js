@@ -9,7 +9,9 @@
   let token = take();
   // Another link opened in the same tab changes the fragment only.
   addEventListener("hashchange", () => {
-    token = take() ?? token;
+    const next = take();
+    if (next === null) return; // "Skip to content" is no link
+    token = next;
     dispatchEvent(new Event("link-token"));
   });
   Object.defineProperty(globalThis, "linkToken", { get: () => token });

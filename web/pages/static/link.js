@@ -1,7 +1,7 @@
 // A recovery link or an invitation: its account, the new password, and the result.
 
 import { call } from "./api.js";
-import { blame, busy, clear, enable, onSubmit, revealable, say, swap } from "./forms.js";
+import { blame, busy, clear, enable, onSubmit, revealable, say, still, swap } from "./forms.js";
 import { saidOf, watch } from "./policy.js";
 
 const PATHS = { recovery: "/api/auth/reset-password", invitation: "/api/auth/accept-invite" };
@@ -67,7 +67,7 @@ async function send() {
   const body = { token: globalThis.linkToken, password: password.value };
   if (fullName?.value.trim()) body.fullName = fullName.value.trim();
   try {
-    await call("POST", PATHS[kind], body);
+    await still(form, () => call("POST", PATHS[kind], body));
   } catch (error) {
     if (error.type === "InvalidTokenError") end("It was used already, has expired, or a newer one has taken its place.");
     else if (error.type === "PasswordPolicyError") blame(password, error.message);

@@ -166,7 +166,10 @@ const edited = (input) => {
 for (const input of document.querySelectorAll("[data-time]")) {
   const sent = Object.assign(document.createElement("input"), { type: "hidden", name: input.name });
   const asked = input.getAttribute("value");
-  const take = () => { sent.value = input.value ? new Date(input.value).toISOString() : ""; };
+  const take = () => {
+    const at = new Date(input.value);
+    sent.value = Number.isNaN(at.getTime()) ? input.value : at.toISOString(); // the service names what is no time
+  };
   if (edited(input)) take();
   else if (asked) {
     const at = new Date(/[Z+]|-\d\d:\d\d$/.test(asked.slice(10)) ? asked : `${asked}Z`);

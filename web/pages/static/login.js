@@ -1,7 +1,7 @@
 // The sign-in screen.
 
 import { call } from "./api.js";
-import { enable, nextPage, onSubmit, revealable, say } from "./forms.js";
+import { enable, isFocusLeft, nextPage, onSubmit, revealable, say, still } from "./forms.js";
 
 const MINUTE = 60;
 const form = document.getElementById("login");
@@ -11,11 +11,12 @@ let countdown;
 async function signIn() {
   clearInterval(countdown);
   try {
-    await call("POST", "/api/login", { usr: usr.value, pwd: pwd.value });
+    await still(form, () => call("POST", "/api/login", { usr: usr.value, pwd: pwd.value }));
   } catch (error) {
+    if (error.status !== 401 && error.status !== 429) throw error; // the password may be right
     pwd.value = "";
-    pwd.focus();
-    if (error.status !== 429) throw error;
+    if (form.contains(document.activeElement) || isFocusLeft(form)) pwd.focus();
+    if (error.status === 401) throw error;
     wait(error.extra.retryAfter ?? MINUTE);
     return;
   }

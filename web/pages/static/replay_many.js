@@ -3,7 +3,7 @@
 
 import { operation } from "./api.js";
 import { ask, tell } from "./app.js";
-import { enable } from "./forms.js";
+import { busy, enable } from "./forms.js";
 
 const LOOK_MS = 1000;
 const LOOK_AFTER_TROUBLE_MS = 5000;
@@ -37,11 +37,14 @@ function show(run) {
   panel.querySelector("progress").value = live ? run.done : total;
   part("count").textContent = live ? `${number.format(run.done)} of ${number.format(total)}` : "";
   part("told").textContent = live ? "" : ending(run);
+  const stopped = document.activeElement === part("stop-run");
   part("stop-run").hidden = !live;
   part("close-run").hidden = live;
+  if (stopped && !live) part("close-run").focus(); // the other one is gone
   part("close-run").onclick = () => {
     localStorage.setItem(CLOSED, run.id);
     panel.hidden = true;
+    document.getElementById("main").focus({ preventScroll: true });
   };
   if (live) {
     watched = run.id;
@@ -82,13 +85,11 @@ if (panel) {
     const button = event.target.closest("[data-replay-all]");
     if (button) begin(button);
   });
-  part("stop-run").addEventListener("click", async () => {
-    const { run } = await operation("webhooks.stopReplay").catch((error) => {
-      tell(error.message);
-      return { run: null };
-    });
+  part("stop-run").addEventListener("click", ({ currentTarget }) => busy(currentTarget, async () => {
+    const { run } = await operation("webhooks.stopReplay");
+    document.getElementById("trouble").hidden = true; // of a try before
     if (run) show(run);
-  });
+  }).catch((error) => tell(error.message)));
   watch();
   enable("replay-many");
   document.addEventListener("htmx:afterSwap", () => enable("replay-many"));
