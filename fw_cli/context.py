@@ -108,16 +108,23 @@ class CommandContext:
             traced=self.config.ops.trace_context,
         )
 
-    def on_site(self, use: Callable[[Site], Awaitable[T]]) -> T:
-        """Open the site, its store created or migrated, and return the result of `use`."""
+    def on_site(self, use: Callable[[Site], Awaitable[T]], *, limited: bool = True) -> T:
+        """Open the site, its store created or migrated, and return the result of `use`.
+
+        `limited`: whether queries are limited to `ops.queryTimeoutSeconds`.
+        """
         import trio
 
         self.logger(service=False)
-        return trio.run(partial(_opened, self.config, use, self.environ))
+        return trio.run(partial(_opened, self.config, use, self.environ, limited=limited))
 
     def read(self, fn: Callable[[Site, Fw], T], user: str = ADMINISTRATOR) -> T:
-        """Open the site, and return the result of `fn` in a read transaction of `user`."""
-        return self.on_site(lambda site: site.read(user, partial(fn, site)))
+        """Open the site, and return the result of `fn` in a read transaction of `user`.
+
+        It has no time limit: it uses no reader of the service, it blocks no write, and Ctrl-C ends
+        it. A command that lists all accounts has no filters that could be narrowed.
+        """
+        return self.on_site(lambda site: site.read(user, partial(fn, site)), limited=False)
 
     def write(self, fn: Callable[[Site, Fw], T], user: str = ADMINISTRATOR) -> T:
         """Open the site, and return the result of `fn` in a write transaction of `user`."""
@@ -125,12 +132,16 @@ class CommandContext:
 
 
 async def _opened(
-    config: Config, use: Callable[[Site], Awaitable[T]], environ: Mapping[str, str]
+    config: Config,
+    use: Callable[[Site], Awaitable[T]],
+    environ: Mapping[str, str],
+    *,
+    limited: bool,
 ) -> T:
     from fw_actors.ops.site import open_site
 
     with _in_trace_of(environ) if config.ops.trace_context else nullcontext():
-        async with open_site(config) as site:
+        async with open_site(config, limited=limited) as site:
             return await use(site)
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from fw_actors.config import Config
     from fw_actors.ops.site import Site
     from fw_cli.restoration import PresentAccess, Restored
+
+UNREADABLE: Final = (
+    "warning: the present store cannot be read, so API keys that were revoked since the backup "
+    "would be valid again: --end-keys ends all"
+)
 
 
 @click.command(
@@ -73,7 +78,7 @@ def restore(
             question = "Replace the store with the backup?" if exists else "Restore the backup?"
             confirm(question, yes=yes)
             _undo_killed_restore(context)
-        before = _access_before(context) if exists else None
+        before = _access_before(context, all_keys=end_keys) if exists else None
         with opened(context, file, dry_run=dry_run) as (draft, kept):
             if draft is None:
                 _tell_dump(context, file, as_json=as_json)
@@ -117,8 +122,9 @@ def _undo_killed_restore(context: CommandContext) -> None:
         click.echo(f"fw: an interrupted restore was undone: schema {kept} is back", err=True)
 
 
-def _access_before(context: CommandContext) -> PresentAccess | None:
-    """Return the access of the store that is replaced; None if it cannot be read."""
+def _access_before(context: CommandContext, *, all_keys: bool) -> PresentAccess | None:
+    """Return the access of the store that is replaced; None, with a warning, if it cannot be
+    read."""
     from fw_cli.errors import is_interrupt
     from fw_cli.restoration import present_access
 
@@ -127,6 +133,8 @@ def _access_before(context: CommandContext) -> PresentAccess | None:
     except (Exception, BaseExceptionGroup) as error:  # a damaged store is a reason to restore one
         if is_interrupt(error):
             raise
+        if not all_keys:
+            click.echo(UNREADABLE, err=True)
         return None
 
 
@@ -194,7 +202,7 @@ def _settle(
     from fw_cli.restoration import end_revived_access
 
     async def run() -> Restored:
-        async with open_site(config, restoring=True) as site:
+        async with open_site(config, limited=False, restoring=True) as site:
             await _warn_of_secrets(site)
             return await site.write(
                 ADMINISTRATOR,
@@ -237,7 +245,7 @@ def _contents(context: CommandContext, config: Config) -> dict[str, Any]:
     version = schema_version_of(config.sqlite_file)
 
     async def run() -> dict[str, Any]:
-        async with open_site(config) as site:
+        async with open_site(config, limited=False) as site:
             return await site.read(ADMINISTRATOR, partial(contents_of, site))
 
     context.logger(service=False)

@@ -149,6 +149,7 @@ async def open_site(
     clock: Clock | None = None,
     entropy: Entropy | None = None,
     inline: bool = False,
+    limited: bool = True,
     recorded: Callable[[str], bool | None] | None = None,
     rekeying: bool = False,
     restoring: bool = False,
@@ -158,6 +159,7 @@ async def open_site(
     """Open a site: create or migrate its store, load its apps, create their tables and roles.
 
     `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
+    `limited`: whether queries are limited to `ops.queryTimeoutSeconds`.
     `recorded` is called on trio's thread with a queue's name after each commit that contains a job,
     and with `errors` for each queued defect; without it, or if it returns False, the processes that
     serve the site are notified of the commit. `rekeying` also opens a site whose Vault values are
@@ -172,7 +174,9 @@ async def open_site(
     registry = make_registry(config)
     if config.ops.trace_context and tracer is None:
         tracer = Tracer(entropy)
-    async with open_store(config, clock, entropy, inline=inline, restoring=restoring) as store:
+    async with open_store(
+        config, clock, entropy, inline=inline, limited=limited, restoring=restoring
+    ) as store:
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
 

@@ -118,7 +118,6 @@ RETRY_SECONDS: Final = 0.01
 
 _SETTINGS: Final = (
     "PRAGMA foreign_keys=ON",
-    "PRAGMA temp_store=MEMORY",
     "PRAGMA cache_size=-4096",  # KiB, in each of four connections; 16 MiB made nothing faster
     "PRAGMA journal_size_limit=67108864",  # a WAL that grew under load shrinks again
 )
@@ -173,6 +172,10 @@ class SqliteConnection:
                 raise ConfigurationError([f"The database {path} is in {encoding}, not in UTF-8."])
             for setting in _SETTINGS:
                 self.raw.execute(setting)
+            # The sort of a read may hold a million rows; they go to a file. The setting also says
+            # where a write keeps the former pages of a savepoint, which in a file would slow every
+            # group that records events.
+            self.raw.execute(f"PRAGMA temp_store={'MEMORY' if writable else 'FILE'}")
             self.raw.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
             self.raw.execute("PRAGMA busy_timeout=0" if writable else "PRAGMA query_only=ON")
             self.raw.create_function(

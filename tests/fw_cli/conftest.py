@@ -16,6 +16,11 @@ from click.testing import Result
 from tests.commands import run_command
 
 PASSWORD = "correct horse battery staple"
+LONG_QUERY = (
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000000)"
+    " SELECT count(*) FROM n"
+)
+"""Takes longer than the shortest `ops.queryTimeoutSeconds`, 0.1 s."""
 
 
 @dataclass

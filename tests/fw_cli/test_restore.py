@@ -13,13 +13,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import text as sql
 
 from fw_actors.documents.fields import iso
 from fw_cli.context import CommandContext
 from fw_cli.exclusive import service_stopped
+from fw_cli.restoration import PresentAccess, present_access
 from supervisors.service.background import RunState, status
 from supervisors.service.site_files import ServeLock, SitePaths, own_pid_file, write
-from tests.fw_cli.conftest import CommandLine
+from tests.fw_cli.conftest import LONG_QUERY, CommandLine
 from tests.postgres_cluster import PostgresCluster
 
 SESSION = (
@@ -73,6 +75,26 @@ def test_restore_ends_sessions_links_and_revoked_keys(fw: CommandLine) -> None:
     (event,) = fw.json("audit", "--action", "site.restore", "--json")
     assert event["target"] == "copy.db"
     assert event["detail"] == {"sessions_ended": 2, "keys_ended": 1}
+
+
+def test_restore_ends_revoked_keys_however_long_they_are_read(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C-167: the time limit of queries protects the service, which is stopped; a read that it
+    ended would look like a damaged store, and the revoked key would be valid again."""
+    key = fill(fw)
+    fw.done("backup", "copy.db")
+    fw.done("key", "revoke", key, "--yes")
+    (fw.folder / "fw.json").write_text('{"ops": {"queryTimeoutSeconds": 0.1}}')
+
+    def slow(handle: Any) -> PresentAccess:
+        with handle.tx.searching():
+            handle.tx.scalar(sql(LONG_QUERY))
+        return present_access(handle)
+
+    monkeypatch.setattr("fw_cli.restoration.present_access", slow)
+    told = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
+    assert (told["keysEnded"], told["keys"]) == (1, 1)
 
 
 def test_dry_run_lists_contents_of_backup(fw: CommandLine) -> None:
@@ -203,8 +225,10 @@ def test_restore_replaces_damaged_store(fw: CommandLine) -> None:
     for file in (fw.folder / "data").glob("fw.db-*"):
         file.unlink()
     (fw.folder / "data" / "fw.db").write_bytes(b"SQLite format 3\0" + bytes(5000))
-    told = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
-    assert told["usersRevived"] == []
+    ran = fw.run("restore", "copy.db", "--replace", "--yes", "--json")
+    assert ran.exit_code == 0
+    assert "--end-keys ends all" in ran.stderr  # which were revoked since is unknown (C-167)
+    assert json.loads(ran.stdout)["usersRevived"] == []
     assert names(fw) == ["ann"]
 
 

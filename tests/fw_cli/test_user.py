@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
+from sqlalchemy import text as sql
 
+from fw_actors.access.users import list_users
+from fw_actors.documents.handle import Fw
 from fw_actors.ops.site import Site
-from tests.fw_cli.conftest import PASSWORD, CommandLine
+from tests.fw_cli.conftest import LONG_QUERY, PASSWORD, CommandLine
 
 
 def add(name: str, *more: str) -> tuple[str, ...]:
     return ("user", "add", name, "--email", f"{name}@example.test", *more, "--password-stdin")
+
+
+def test_user_list_has_no_time_limit(fw: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C-114, H-133: it has no filters to narrow, and uses no reader of the service."""
+    fw.done(*add("anna"), stdin=PASSWORD + "\n")
+    (fw.folder / "fw.json").write_text('{"ops": {"queryTimeoutSeconds": 0.1}}')
+
+    def slow(handle: Fw) -> list[dict[str, Any]]:
+        handle.tx.scalar(sql(LONG_QUERY))
+        return list_users(handle)
+
+    monkeypatch.setattr("fw_actors.access.users.list_users", slow)
+    assert [row["name"] for row in fw.json("user", "list", "--json")] == ["anna"]
 
 
 def test_added_account_is_listed(fw: CommandLine) -> None:

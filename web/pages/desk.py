@@ -15,7 +15,7 @@ from web.exchange import Exchange
 from web.operations import Operation, Route
 from web.pages.accounts import account_view, state_conditions, with_account_states
 from web.pages.document_extras import DOCUMENT_VIEWS, PLAIN, DocumentView
-from web.pages.find import SearchHits, find
+from web.pages.find import MOST_SEARCHED, SearchHits, find
 from web.pages.form import editable, inputs, sections
 from web.pages.framing import FramedPages
 from web.pages.history import history
@@ -130,7 +130,9 @@ class DeskPages(FramedPages):
         found, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
         if found.only is not None:
             return redirect(found.only.path)
-        return self._rendering.page("find.html", frame=frame, found=found, text=text)
+        return self._rendering.page(
+            "find.html", frame=frame, found=found, text=text, most_searched=MOST_SEARCHED
+        )
 
     async def list(self, exchange: Exchange) -> Response:
         """Show a page of a DocType's list."""

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.naming import NAME_CHARACTERS
-from fw_actors.documents.query import LONGEST_PATTERN
+from fw_actors.documents.query import DEFAULT_ORDER, LONGEST_PATTERN, Query
 from web.pages.listing import SEARCH, containing, searchable, visible_fields
 from web.pages.rendering import document_path, list_path
 from web.pages.wording import titles_of
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 MOST: Final = 5
 """The number of documents shown per DocType; the list has the others."""
+MOST_SEARCHED: Final = 100_000
+"""The number of newest documents of a DocType that a text is searched in; its list searches all.
+
+All DocTypes are searched in one read, which would otherwise exceed its time limit on a large site
+and find nothing.
+"""
 _MOST_OF_A_REQUEST: Final = 20
 _TITLES: Final = ("url", "event", "action", "method", "docname")
 """Fields shown as the title of documents of built-in DocTypes without one."""
@@ -38,11 +44,15 @@ class Hit:
 
 @dataclass(frozen=True)
 class HitsOfDocType:
-    """The first hits of a DocType; `all_path` is the path of all hits, empty if these are all."""
+    """The first hits of a DocType; `all_path` is the path of all hits, empty if these are all.
+
+    `newest_only`: the newest `MOST_SEARCHED` documents were searched, and there are others.
+    """
 
     doctype: str
     hits: tuple[Hit, ...]
     all_path: str
+    newest_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,11 @@ class SearchHits:
 
     exact: tuple[Hit, ...]
     groups: tuple[HitsOfDocType, ...]
+
+    @property
+    def has_hits(self) -> bool:
+        """Whether any document was found."""
+        return bool(self.exact) or any(group.hits for group in self.groups)
 
     @property
     def only(self) -> Hit | None:
@@ -71,7 +86,7 @@ def find(fw: Fw, text: str) -> SearchHits:
     # Read-only records may be millions and are found only by id; their lists search the newest
     # ones.
     groups = (_containing(fw, meta, text) for meta in metas if not meta.read_only)
-    return SearchHits(exact, tuple(group for group in groups if group.hits))
+    return SearchHits(exact, tuple(group for group in groups if group.hits or group.newest_only))
 
 
 def _is_listed(fw: Fw, meta: Meta) -> bool:
@@ -89,15 +104,33 @@ def _exact(fw: Fw, metas: list[Meta], text: str) -> Iterator[Hit]:
 
 
 def _containing(fw: Fw, meta: Meta, text: str) -> HitsOfDocType:
-    fields = searchable(meta, visible_fields(fw, meta))
-    hits = tuple(_hits(fw, meta, containing(text, fields), MOST + 1))
-    path = f"{list_path(meta.name)}?{urlencode({SEARCH: text})}" if len(hits) > MOST else ""
-    return HitsOfDocType(meta.name, hits[:MOST], path)
+    filters = containing(text, searchable(meta, visible_fields(fw, meta)))
+    query = Query(fw, meta, [], ignore_permissions=False)
+    newest_only = query.count(MOST_SEARCHED + 1) > MOST_SEARCHED
+    if newest_only:
+        fields = ["name", *_titles(fw, meta)]
+        query.narrow(MOST_SEARCHED, filters, fields)
+        rows, _ = query.page(fields, DEFAULT_ORDER, MOST + 1, 0, MOST + 1)
+        hits = tuple(_hit(meta, row) for row in rows)
+    else:
+        hits = tuple(_hits(fw, meta, filters, MOST + 1))
+    there_may_be_more = newest_only or len(hits) > MOST
+    path = f"{list_path(meta.name)}?{urlencode({SEARCH: text})}" if there_may_be_more else ""
+    return HitsOfDocType(meta.name, hits[:MOST], path, newest_only)
 
 
 def _hits(fw: Fw, meta: Meta, filters: list[list[Any]], most: int) -> Iterator[Hit]:
+    for row in fw.get_list(meta.name, filters, ["name", *_titles(fw, meta)], limit=most):
+        yield _hit(meta, row)
+
+
+def _titles(fw: Fw, meta: Meta) -> list[str]:
+    """Return the fields that may be shown as the title, the best first."""
     visible = visible_fields(fw, meta)
-    titles = [name for name in (*titles_of(meta), *_TITLES) if name in visible]
-    for row in fw.get_list(meta.name, filters, ["name", *titles], limit=most):
-        label = next((str(row[name]) for name in titles if row[name]), row["name"])
-        yield Hit(meta.name, row["name"], label, document_path(meta.name, row["name"]))
+    return [name for name in (*titles_of(meta), *_TITLES) if name in visible]
+
+
+def _hit(meta: Meta, row: dict[str, Any]) -> Hit:
+    titles = (value for field, value in row.items() if field != "name")
+    label = next((str(title) for title in titles if title), row["name"])
+    return Hit(meta.name, row["name"], label, document_path(meta.name, row["name"]))

@@ -53,6 +53,42 @@ async def test_sqlite_connection_uses_wal_with_full_synchronous(threaded: Store)
     assert await threaded.write(settings) == [2, "wal", 1]
 
 
+async def test_sqlite_read_that_sorts_all_rows_holds_few_of_them(threaded: Store) -> None:
+    """O-21: the page at the end of a list sorts the rows of all pages before it."""
+    rows, size = 30_000, 2_000
+
+    def fill(tx: Tx) -> None:
+        tx.run(sql("CREATE TABLE sorted (n INTEGER PRIMARY KEY, t TEXT)"))
+        numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows)"
+        tx.run(
+            sql(f"INSERT INTO sorted {numbers} SELECT i, hex(zeroblob(:half)) FROM n"),
+            rows=rows,
+            half=size // 2,
+        )
+
+    await threaded.write(fill)
+    last = sql("SELECT n, t FROM sorted ORDER BY -n, t LIMIT 1 OFFSET :before")
+    before = _memory_now()
+    [row] = await threaded.read(lambda tx: tx.rows(last, before=rows - 1))
+    assert row[0] == 1
+    assert _highest_memory() - before < rows * size / 2
+
+
+def _memory_now() -> int:
+    """Return the resident memory of this process in bytes, and forget its highest value."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def _highest_memory() -> int:
+    return _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(f"{name}:")).split()[1])
+
+
 async def test_open_sqlite_refuses_file_not_a_database(path: Path, open_store: OpenStore) -> None:
     await trio.Path(path.parent).mkdir()
     await trio.Path(path).write_bytes(b"not a database, but long enough to be read as one" * 100)

@@ -10,7 +10,7 @@ import pytest
 
 from fw_actors.ops.audit import Action
 from tests.fw_actors.office import Office, open_office
-from web.pages.find import SearchHits, find
+from web.pages.find import HitsOfDocType, SearchHits, find
 from web.pages.links import destinations, subject_of
 
 
@@ -67,6 +67,26 @@ async def test_find_shows_the_first_and_leads_to_all(office: Office) -> None:
     [group] = (await found(office, "twin")).groups
     assert len(group.hits) == 5
     assert group.all_path == "/app/User?_q=twin"
+
+
+async def test_find_searches_newest_documents_and_leads_to_search_of_all(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H-201: however many documents there are, a text is searched in a limited number of rows."""
+    monkeypatch.setattr("web.pages.find.MOST_SEARCHED", 5)
+    await office.hire("older")
+    for number in range(5):
+        await office.hire(f"twin{number}")
+    old = _of_users(await found(office, "lder"))
+    assert (old.hits, old.newest_only) == ((), True)
+    assert old.all_path == "/app/User?_q=lder"
+    new = _of_users(await found(office, "win3"))
+    assert [hit.name for hit in new.hits] == ["twin3"]
+    assert new.newest_only
+
+
+def _of_users(hits: SearchHits) -> HitsOfDocType:
+    return next(group for group in hits.groups if group.doctype == "User")
 
 
 @pytest.mark.parametrize("text", ["x" * 141, "_" * 499, "_" * 2000])
