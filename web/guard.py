@@ -1,8 +1,9 @@
 """The checks before an operation, in their order (H-21).
 
-404 and 405 for path and verb, 413, CSRF 403, 400 for two credentials, 401, the address's 429, 415,
-and 400 for query and body. The operation itself checks roles and values, and the address's 429
-when query and body are valid: it counts the address in its transaction.
+404 and 405 for path and verb, 413, CSRF 403, 400 for two credentials, 401, 409 for another user
+than the request is meant for, the address's 429, 415, and 400 for query and body. The operation
+itself checks roles and values, and the address's 429 when query and body are valid: it counts the
+address in its transaction.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final, cast
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from quart.wrappers import Request
 
@@ -18,6 +19,7 @@ from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import (
     AuthenticationError,
     BadRequestError,
+    ConflictError,
     CSRFError,
     FwError,
     MethodNotAllowedError,
@@ -28,7 +30,7 @@ from web.exchange import Exchange
 from web.json_input import CONTROL_IN_NAME, printable
 from web.operations import LARGE, Authentication, BodyRule, Operation, Route
 from web.request import LimitedBody
-from web.response import COOKIE, CSRF_HEADER, Response
+from web.response import COOKIE, CSRF_HEADER, USER_HEADER, Response
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF_FREE_PREFIX: Final = "/api/auth/"
@@ -53,6 +55,7 @@ async def admit(exchange: Exchange, route: Route, gateway: Gateway) -> Operation
         _require_csrf_header(request)  # a key that is not read exempts from nothing
     key = _read_session_id(exchange, key, operation)
     await _authenticate(exchange, operation.authentication, key, gateway)
+    _require_intended_user(exchange)
     _validate_path_arguments(exchange)
     try:
         await _read_arguments(exchange, operation)
@@ -167,6 +170,23 @@ async def _authenticate(
                 raise
     elif authentication is Authentication.REQUIRED:
         raise AuthenticationError
+
+
+def _require_intended_user(exchange: Exchange) -> None:
+    """Raise ConflictError if the request is meant for another user than its caller.
+
+    All pages of a browser share its cookie: a page that was opened before another user signed in
+    would otherwise change that user's account.
+    """
+    given = exchange.request.headers.get(USER_HEADER)
+    if given is None or exchange.caller is None:
+        return
+    intended, user = unquote(given), exchange.caller.user
+    if intended != user:
+        raise ConflictError(
+            f"This request is meant for {printable(intended)}, but {user} is signed in now. "
+            "Reload the page, or sign in again in another tab."
+        )
 
 
 def _validate_path_arguments(exchange: Exchange) -> None:

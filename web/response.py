@@ -134,6 +134,8 @@ Headers = tuple[tuple[str, str], ...]
 
 REQUEST_ID: Final = "X-Request-Id"
 CSRF_HEADER: Final = "X-FW-CSRF"
+USER_HEADER: Final = "X-FW-User"
+"""The user that a request is meant for, percent-encoded; its session must be that user's (H-83)."""
 CACHE_CONTROL: Final = "Cache-Control"
 ALWAYS: Final[Headers] = (
     # No response is valid for another client, errors included.

@@ -1,4 +1,4 @@
-"""CSRF, bodies and the order of the checks (H-80, H-21)."""
+"""CSRF, the intended user, bodies and the order of the checks (H-80, H-83, H-21)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ CSRF = ("X-FW-CSRF", "1")
 CROSS_SITE = ("Sec-Fetch-Site", "cross-site")
 TWO_SIDS = ("Cookie", "sid=a; sid=b")
 HUGE = ("Content-Length", str(2 * 1024 * 1024))
+FOR_BOB = ("X-FW-User", "bob")
 PLAIN_KIND = ("Content-Type", "text/plain")
 CHUNKED = ("Transfer-Encoding", "chunked")
-WRONG = [CROSS_SITE, TWO_SIDS, PLAIN_KIND]
+WRONG = [CROSS_SITE, TWO_SIDS, FOR_BOB, PLAIN_KIND]
+ANN = ("Cookie", f"sid={SID}")
 
 # Each row has all the faults of the rows below it as well: the first check decides.
 ORDER: list[tuple[str, str, list[Pair], int]] = [
@@ -24,10 +26,11 @@ ORDER: list[tuple[str, str, list[Pair], int]] = [
     ("PATCH", "/api/resource/Order?x=1", [HUGE, *WRONG], 405),
     ("POST", "/api/resource/Order?x=1", [HUGE, *WRONG], 413),
     ("POST", "/api/resource/Order?x=1", [CHUNKED, *WRONG], 403),
-    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, TWO_SIDS, PLAIN_KIND], 400),
-    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, ("Cookie", "sid=no"), PLAIN_KIND], 401),
-    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, ("Cookie", f"sid={SID}"), PLAIN_KIND], 415),
-    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, ("Cookie", f"sid={SID}"), JSON_KIND], 400),
+    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, TWO_SIDS, FOR_BOB, PLAIN_KIND], 400),
+    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, ("Cookie", "sid=no"), FOR_BOB], 401),
+    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, ANN, FOR_BOB, PLAIN_KIND], 409),
+    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, ANN, PLAIN_KIND], 415),
+    ("POST", "/api/resource/Order?x=1", [CHUNKED, CSRF, ANN, JSON_KIND], 400),
 ]
 
 
@@ -86,6 +89,30 @@ async def test_guard_requires_the_csrf_header_if_the_api_key_is_not_read(
             reply = await client.ask("POST", path, body, csrf=False, headers=headers)
             assert (reply.status, reply.error["type"]) == (403, "CSRFError")
         assert (await client.ask("POST", path, body, headers=[key])).status == 200
+
+
+PROFILE = "/api/method/core.services.profile.getMyProfile"
+
+
+@pytest.mark.parametrize("intended", ["bob", "", "ANN", "%61nn%20", "ann%00", "%ff", "%C3%A4" * 99])
+async def test_guard_refuses_requests_meant_for_another_user(
+    client: AppClient, intended: str
+) -> None:
+    reply = await client.ask("POST", PROFILE, {}, sid=SID, headers=[("X-FW-User", intended)])
+    assert (reply.status, reply.error["type"]) == (409, "ConflictError")
+    assert "ann is signed in now" in reply.error["message"]
+
+
+async def test_guard_admits_requests_meant_for_the_caller(client: AppClient) -> None:
+    for intended in ("ann", "%61nn"):
+        reply = await client.ask("POST", PROFILE, {}, sid=SID, headers=[("X-FW-User", intended)])
+        assert reply.status == 200
+
+
+async def test_guard_ignores_the_intended_user_at_sign_in_and_sign_out(client: AppClient) -> None:
+    """They do not read whose session it is (H-83)."""
+    for path, body in (("/api/login", GOOD), ("/api/logout", {})):
+        assert (await client.ask("POST", path, body, sid=SID, headers=[FOR_BOB])).status == 200
 
 
 async def test_guard_rejects_two_credentials(client: AppClient) -> None:

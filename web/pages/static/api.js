@@ -16,8 +16,13 @@ export const ENDED = "Your session has ended. Sign in in another tab, then try a
 // The messages without a cookie, and with the cookie of an ended session.
 const WITHOUT_SESSION = new Set(["Sign in first.", "Your session has ended. Sign in again."]);
 
+// The user whose page this is. If another one has signed in in this browser since it was opened, the
+// service refuses its requests.
+const user = document.querySelector("meta[name=user]")?.content;
+export const ofUser = user === undefined ? {} : { "X-FW-User": encodeURIComponent(user) };
+
 export async function call(method, path, body) {
-  const headers = { Accept: "application/json" };
+  const headers = { Accept: "application/json", ...ofUser };
   if (method !== "GET") headers["X-FW-CSRF"] = "1";
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;

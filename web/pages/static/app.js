@@ -1,6 +1,6 @@
 // The common parts of all desk pages: the menu on small screens, sign-out, local times, dialogs.
 
-import { call, ENDED, UNREACHABLE } from "./api.js";
+import { call, ENDED, ofUser, UNREACHABLE } from "./api.js";
 import { busy, clear, enable, say } from "./forms.js";
 
 const FLASH = "fw-flash";
@@ -255,6 +255,7 @@ function endTrouble() {
 
 // If a part of the page could not be loaded, the old one stays, with a message.
 function showTrouble() {
+  addEventListener("htmx:configRequest", ({ detail: { headers } }) => Object.assign(headers, ofUser));
   addEventListener("htmx:beforeSwap", (event) => {
     const { xhr } = event.detail;
     if (!xhr.responseURL || new URL(xhr.responseURL).pathname !== "/login") return;
