@@ -92,6 +92,7 @@ def rekey(
             _report_lost(found.lost)
             return
         keys.check_old_file()
+        _require_no_other_nodes(context)
         if backup is not None:
             copy_store(context, backup, silent=as_json)
         moved, found = _move(context, keys, leave_unreadable=leave_unreadable)
@@ -201,6 +202,17 @@ class RotationKeys:
                 "both in a safe place"
             )
         return "set the new key as FW_SECRET_KEY now: with the old one the site does not open"
+
+
+def _require_no_other_nodes(context: CommandContext) -> None:
+    """Check that no other process uses the store, such as a program that emits events."""
+    from fw_actors.store.backup import require_no_other_nodes, require_unused
+
+    file = context.config.sqlite_file
+    if file is None:
+        require_no_other_nodes(context.config.deployment.database)
+    elif file.exists():
+        require_unused(file)
 
 
 def _count(context: CommandContext, keys: RotationKeys) -> Count:

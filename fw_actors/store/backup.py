@@ -330,6 +330,15 @@ def put_file(draft: Path, database: Path, kept: Path) -> None:
         os.close(descriptor)
 
 
+def require_unused(file: Path) -> None:
+    """Check that no other process has an SQLite file open, such as a program that uses the site.
+
+    Raises: ConfigurationError if one has.
+    """
+    with contextlib.suppress(sqlite3.DatabaseError):  # a damaged one is refused when it is opened
+        _fold_log(file)
+
+
 def _fold_log(file: Path) -> None:
     """Checkpoint the write-ahead log into the file, which no other connection may have open.
 
@@ -407,18 +416,7 @@ class DatabaseRestore:
             to another program.
         """
         with _connected(self._url) as connection:
-            others = _count_others(connection)
-            end = time.monotonic() + _LEAVING_SECONDS
-            while others and time.monotonic() < end:  # backends end a moment after their clients
-                time.sleep(0.05)
-                others = _count_others(connection)
-            if others:
-                raise ConfigurationError(
-                    [
-                        f"The database has {others} other connections: stop every service and "
-                        "worker, on all machines, first."
-                    ]
-                )
+            _require_no_others(connection, _OTHERS)
             kept = kept_by_killed_restore(connection)
             if kept is not None:
                 return bool(kept)
@@ -492,7 +490,9 @@ def _connected(url: str) -> Iterator[Any]:
     import psycopg  # few sites need its driver
 
     try:
-        with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
+        with psycopg.connect(
+            url, autocommit=True, connect_timeout=10, fallback_application_name="fw"
+        ) as connection:
             yield connection
     except psycopg.Error as error:
         raise ConfigurationError([f"The database refused: {error}".strip()]) from None
@@ -539,13 +539,40 @@ def _current_schema(connection: Any) -> str:
     return str(connection.execute("SELECT current_schema()").fetchone()[0])
 
 
-def _count_others(connection: Any) -> int:
-    """Return the number of other clients connected to the database."""
-    count: int = connection.execute(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-        " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-    ).fetchone()[0]
-    return count
+def require_no_other_nodes(url: str) -> None:
+    """Check that no other process of fw, on any machine, is connected to a server's database.
+
+    They are recognised by the name that the URL, or else fw, gives to its connections.
+
+    Raises: ConfigurationError, which names their machines.
+    """
+    with _connected(url) as connection:
+        _require_no_others(connection, f"{_OTHERS} AND application_name = {_OWN_NAME}")
+
+
+def _require_no_others(connection: Any, query: str) -> None:
+    """Raise ConfigurationError for connections that `query` still finds after a moment."""
+    end = time.monotonic() + _LEAVING_SECONDS
+    while others := connection.execute(query).fetchall():
+        if time.monotonic() > end:
+            clients = sorted({f"{name or 'a program'} from {address}" for name, address in others})
+            more = ", …" * (len(clients) > _NAMED_CLIENTS)
+            raise ConfigurationError(
+                [
+                    f"The database has other connections ({', '.join(clients[:_NAMED_CLIENTS])}"
+                    f"{more}): stop every service and worker, on all machines, first."
+                ]
+            )
+        time.sleep(0.05)  # backends end a moment after their clients
+
+
+_NAMED_CLIENTS: Final = 3
+_OWN_NAME: Final = "current_setting('application_name')"
+_OTHERS: Final = (
+    "SELECT application_name, coalesce(host(client_addr), 'this machine') FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    " AND backend_type = 'client backend'"
+)
 
 
 def _quoted(name: str) -> str:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from supervisors.service.site_files import ServeLock
 from tests.fw_cli.conftest import CommandLine
+from tests.postgres_cluster import PostgresCluster
 
 OLD, NEW = "the old key, forty characters or more ...", "the new key, forty characters or more ..."
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -134,6 +138,33 @@ def test_rekey_refuses_running_service(site: CommandLine) -> None:
         told = site.refused("vault", "rekey", "--no-backup")
         assert "stop it with `fw stop`" in told
         assert site.json("vault", "rekey", "--dry-run", "--json")
+    assert keys(site) == {"secret.key": OLD}
+
+
+@pytest.mark.parametrize(("given", "name"), [("", "fw"), ("&application_name=billing", "billing")])
+def test_rekey_refuses_connected_nodes(
+    site: CommandLine, cluster: PostgresCluster, given: str, name: str
+) -> None:
+    """A node elsewhere would write secrets with the old key (O-326); a program that is not of fw
+    writes none."""
+    with cluster.empty_database() as url:
+        site.environ["FW_DATABASE"] = url + given
+        site.done("eval", WEBHOOK, "--commit")
+        with psycopg.connect(url, application_name=name):
+            told = site.refused("vault", "rekey", "--no-backup")
+            assert f"({name} from this machine): stop every service and worker" in told
+            assert site.json("vault", "rekey", "--dry-run", "--json")
+        assert keys(site) == {"secret.key": OLD}
+        with psycopg.connect(url, application_name="psql"):
+            site.done("vault", "rekey", "--no-backup")
+        assert site.json("eval", READ) == [SECRET]
+
+
+def test_rekey_refuses_program_that_uses_the_site(site: CommandLine) -> None:
+    with closing(sqlite3.connect(site.folder / "data" / "fw.db")) as program:
+        program.execute("SELECT count(*) FROM doc_user").fetchone()
+        told = site.refused("vault", "rekey", "--no-backup")
+        assert "Another process has" in told
     assert keys(site) == {"secret.key": OLD}
 
 
