@@ -10,7 +10,7 @@ from typing import Any
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.late_kit import OPERATION, HeldRequests
-from tests.browser.webhook_kit import HEADERS
+from tests.browser.webhook_kit import HEADERS, make_webhook
 from tests.live_site import PASSWORD, LiveSite
 
 SignIn = Callable[[str], None]
@@ -322,3 +322,116 @@ def test_copy_button_keeps_its_name_for_screen_readers(page: Page, sign_in: Sign
     expect(line).to_have_text("Copied the line for curl")
     page.clock.run_for(5000)
     expect(line).to_have_text("Copy the line for curl")
+
+
+def test_countdown_of_lock_is_read_out_at_its_start_and_end(page: Page) -> None:
+    """H-157: a screen reader read it out each second."""
+    page.clock.install()
+    page.goto("/login")
+    error = {"type": "TooManyRequestsError", "message": "…", "extra": {"retryAfter": 3}}
+    page.route("**/api/login", lambda route: route.fulfill(status=429, json={"error": error}))
+    page.get_by_label("Name or e-mail").fill("sally")
+    page.get_by_label("Password", exact=True).fill("wrong")
+    page.keyboard.press("Enter")
+    message = page.get_by_role("alert")
+    expect(message).to_have_text("Too many attempts. Try again in 3 seconds.")
+    assert message.get_attribute("aria-live") is None
+    page.clock.run_for(1000)
+    expect(message).to_have_text("Too many attempts. Try again in 2 seconds.")
+    expect(message).to_have_attribute("aria-live", "off")
+    page.clock.run_for(3000)
+    expect(message).to_have_text("You can try again now.")
+    assert message.get_attribute("aria-live") is None
+
+
+def test_forgot_password_page_shows_the_name_that_it_has_sent(page: Page) -> None:
+    """H-167."""
+    page.goto("/forgot-password")
+    held = HeldRequests(page, "**/api/auth/forgot-password")
+    page.get_by_label("Name or e-mail").fill("sally")
+    page.keyboard.press("Enter")
+    held.arrive()
+    page.keyboard.type(" and more")
+    expect(page.get_by_label("Name or e-mail")).to_have_value("sally")
+    held.let_go()
+    expect(page.locator("#sent strong")).to_have_text("sally")
+
+
+def test_document_is_not_saved_by_keys_beside_a_question(page: Page, sign_in: SignIn) -> None:
+    """H-167: Ctrl+S saved the form behind the question."""
+    sign_in("sally")
+    name = make_order(page, title="Asked")
+    page.goto(f"{ORDERS}/{name}")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_label("Title").fill("Not saved yet")
+    page.get_by_role("button", name="Delete").click()
+    saves: list[str] = []
+    page.on("request", lambda sent: saves.append(sent.url) if sent.method == "PUT" else None)
+    page.keyboard.press("Control+s")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    assert saves == []
+    page.keyboard.press("Control+s")
+    expect(page.get_by_text("Saved.")).to_be_visible()
+
+
+def test_console_counts_cancelled_jobs_although_a_later_batch_failed(
+    page: Page, sign_in: SignIn
+) -> None:
+    """H-158."""
+    sign_in("admin")
+    answer_jobs(page, lambda _: (1,))
+    answers = [{"changed": 500}, None, {"changed": 7}, None]
+
+    def cancel(route: Route) -> None:
+        body = answers.pop(0)
+        error = {"error": {"type": "OverloadedError", "message": "The service is busy."}}
+        route.fulfill(status=200 if body else 503, json=body or error)
+
+    page.route(f"{OPERATION}jobs.cancelMatching", cancel)
+    page.goto("/app/console#jobs-part")
+    page.get_by_role("button", name="Cancel all").click()
+    question = page.get_by_role("dialog")
+    for left in (2, 0):
+        question.get_by_role("button", name="Cancel all").click()
+        expect(question.get_by_role("alert")).to_have_text("The service is busy.")
+        assert len(answers) == left
+    question.get_by_role("button", name="Keep them").click()
+    expect(page.locator("#flash")).to_have_text("507 jobs are cancelled.")
+
+
+def test_console_does_not_read_jobs_of_a_hidden_tab(page: Page, sign_in: SignIn) -> None:
+    """An action that ended after its tab was left began to read them again."""
+    sign_in("admin")
+    answer_jobs(page, lambda _: (1,))
+    page.goto("/app/console#jobs-part")
+    held = HeldRequests(page, f"{OPERATION}jobs.cancel")
+    job = page.locator("#jobs tr[data-key='1']")
+    job.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the job").click()
+    held.arrive()
+    page.evaluate("location.hash = '#'")
+    expect(page.locator("#jobs")).to_be_hidden()
+    reads: list[str] = []
+    page.on("request", lambda sent: reads.append(sent.url) if "jobs.list" in sent.url else None)
+    held.routes[0].fulfill(json={})
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.evaluate("() => new Promise((resolve) => setTimeout(resolve))")
+    assert reads == []
+
+
+def test_webhook_page_follows_pauses_by_other_users(page: Page, sign_in: SignIn) -> None:
+    """B-305: its panel offered to pause what was paused."""
+    sign_in("admin")
+    name = make_webhook(page, "http://127.0.0.1:9/", "paused.elsewhere")
+    page.clock.install()
+    page.goto(f"/app/Webhook/{name}")
+    page.get_by_label("Title").fill("being typed")
+    for act, offered in (("pause", "Resume"), ("resume", "Pause")):
+        path = f"/api/method/core.services.webhooks.{act}"
+        assert page.request.post(path, data={"webhook": name}, headers=HEADERS).ok
+        page.clock.run_for(5000)
+        expect(page.get_by_role("button", name=offered)).to_be_enabled()
+    page.keyboard.type(" still")
+    expect(page.get_by_label("Title")).to_have_value("being typed still")
+    page.on("dialog", lambda dialog: dialog.accept())

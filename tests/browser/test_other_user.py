@@ -32,7 +32,8 @@ def test_page_of_former_user_changes_nothing_of_the_new_one(page: Page, sign_in:
     expect(page.locator("#make-key").get_by_role("alert")).to_contain_text(REFUSED)
     assert has_full_name(page, "Hugo")
     page.reload()
-    expect(page.get_by_text("No keys yet.")).to_be_visible()
+    expect(page.get_by_role("heading", name="My account")).to_be_visible()
+    expect(page.get_by_text("sally's export")).to_have_count(0)
 
     sign_in("sally")
     page.goto("/account")

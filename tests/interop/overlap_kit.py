@@ -31,7 +31,9 @@ async def patient_site(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     patient = partial(open_postgres, url, busy_seconds=30)  # a slow machine is no lock
     monkeypatch.setattr(
         "fw_actors.ops.site.open_store",
-        lambda config, clock, entropy, **options: patient(clock=clock, entropy=entropy, **options),
+        lambda config, clock, entropy, *, limited, **options: patient(
+            clock=clock, entropy=entropy, **options
+        ),
     )
     config = make_config(APPS, apps=("shop", "examples.notes"), database=url)
     async with open_site(config) as site:

@@ -15,6 +15,7 @@ let trouble = ""; // the message of a failed reload
 let pages = [undefined]; // the last id of each page before the one that is shown
 let timer;
 let asked = 0;
+let isShown = false;
 
 const filters = () => Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
 
@@ -26,6 +27,7 @@ const acts = ({ id, state }) => [
 async function load() {
   clearTimeout(timer);
   asked += 1;
+  if (!isShown) return;
   const turn = asked;
   try {
     const before = pages.at(-1);
@@ -54,9 +56,8 @@ async function load() {
 }
 
 export function showJobs(visible) {
-  clearTimeout(timer);
-  asked += 1;
-  if (visible) load();
+  isShown = visible;
+  load();
 }
 export const jobsChanged = () => load();
 
@@ -65,16 +66,14 @@ function fromTheNewest() {
   load();
 }
 
-// Everything that matches, 500 at a time.
-async function many(name) {
+// Everything that matches, 500 at a time; `tell` is called with the number of each time.
+async function many(name, tell) {
   const chosen = filters();
-  let changed = 0;
   let last;
   do {
     ({ changed: last } = await operation(name, chosen)); // eslint-disable-line no-await-in-loop
-    changed += last;
+    tell(last);
   } while (last > 0);
-  return changed;
 }
 
 const MANY = {
@@ -95,8 +94,9 @@ document.getElementById("jobs-newest").addEventListener("click", fromTheNewest);
 for (const button of document.querySelectorAll("[data-many]")) {
   button.addEventListener("click", async () => {
     const wanted = MANY[button.dataset.many];
-    let changed = 0;
-    if ((await ask({ ...wanted, work: async () => { changed = await many(`jobs.${button.dataset.many}`); } })) === null) return;
+    let changed = 0; // also by a try that failed later
+    const work = () => many(`jobs.${button.dataset.many}`, (number) => { changed += number; });
+    if ((await ask({ ...wanted, work })) === null && changed === 0) return;
     flash(`${changed} ${changed === 1 ? "job is" : "jobs are"} ${wanted.told}.`);
     fromTheNewest();
   });

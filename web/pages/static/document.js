@@ -248,7 +248,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "s" && (event.ctrlKey || event.metaKey) && !event.altKey) {
     event.preventDefault();
     const button = document.querySelector("button[form=document]");
-    if (button) form.requestSubmit(button);
+    if (button && !document.querySelector("dialog[open]")) form.requestSubmit(button);
   }
 });
 enable("document");

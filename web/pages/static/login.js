@@ -6,10 +6,11 @@ import { enable, isFocusLeft, nextPage, onSubmit, revealable, say, still } from 
 const MINUTE = 60;
 const form = document.getElementById("login");
 const { usr, pwd } = form.elements;
+const message = form.querySelector(".message");
 let countdown;
 
 async function signIn() {
-  clearInterval(countdown);
+  endCountdown();
   try {
     await still(form, () => call("POST", "/api/login", { usr: usr.value, pwd: pwd.value }));
   } catch (error) {
@@ -24,20 +25,28 @@ async function signIn() {
   await nextPage(); // until then the button waits: a second click would begin another session
 }
 
-// Show the remaining time of the lock, and keep it current.
+// Show the remaining time of the lock, and keep it current. It is read out once, and its end.
 function wait(seconds) {
   const end = Date.now() + seconds * 1000;
   const tell = () => {
     const left = Math.ceil((end - Date.now()) / 1000);
     if (left <= 0) {
-      clearInterval(countdown);
+      endCountdown();
       say(form, "You can try again now.");
       return;
     }
     say(form, `Too many attempts. Try again in ${spoken(left)}.`);
   };
   tell();
-  countdown = setInterval(tell, seconds > MINUTE ? 15_000 : 1000);
+  countdown = setInterval(() => {
+    message.setAttribute("aria-live", "off");
+    tell();
+  }, seconds > MINUTE ? 15_000 : 1000);
+}
+
+function endCountdown() {
+  clearInterval(countdown);
+  message.removeAttribute("aria-live");
 }
 
 function spoken(seconds) {

@@ -52,8 +52,13 @@ async function renewPause() {
   const parts = { target: "#webhook-pause", select: "#webhook-pause", selectOOB: "#webhook-state", swap: "outerHTML" };
   await htmx.ajax("GET", location.pathname, parts).catch(() => {}); // app.js states the reason
   enable("webhook");
-  if (document.activeElement === document.body) pause().querySelector("button").focus({ preventScroll: true }); // the other one is gone
 }
+
+// The state is reloaded periodically: it shows what another user has paused or resumed.
+document.addEventListener("htmx:afterSwap", () => {
+  const isOutdated = document.getElementById("webhook-state").dataset.paused !== pause().dataset.paused;
+  if (isOutdated && !pause().matches(":focus-within, :has([aria-busy])")) renewPause();
+});
 
 document.querySelector("main").addEventListener("click", (event) => {
   const button = event.target.closest("#webhook-pause button");
@@ -64,6 +69,7 @@ document.querySelector("main").addEventListener("click", (event) => {
     await work(pause().dataset.webhook);
     flash(done);
     await renewPause();
+    if (document.activeElement === document.body) pause().querySelector("button").focus({ preventScroll: true }); // the other one is gone
   }).catch((error) => say(pause(), error.message));
 });
 
