@@ -311,6 +311,20 @@ def test_console_keeps_focus_when_row_goes_behind_its_question(page: Page, sign_
     expect(page.locator("#jobs h2")).to_be_focused()
 
 
+def test_console_keeps_focus_when_row_moves(page: Page, sign_in: SignIn) -> None:
+    """H-157: a row that is moved loses the focus."""
+    sign_in("admin")
+    numbers = [2, 1]
+    answer_jobs(page, lambda _: numbers)
+    page.goto("/app/console#jobs-part")
+    button = page.locator("#jobs tr[data-key='1']").get_by_role("button", name="Cancel")
+    button.focus()
+    numbers.reverse()
+    page.locator("#jobs-filters").dispatch_event("change")  # as after 5 seconds
+    expect(page.locator("#jobs tbody tr").first).to_have_attribute("data-key", "1")
+    expect(button).to_be_focused()
+
+
 def test_copy_button_keeps_its_name_for_screen_readers(page: Page, sign_in: SignIn) -> None:
     """H-157."""
     sign_in("sally")

@@ -80,7 +80,11 @@ export function board(id, rows, count = rows.length) {
       row.firstElementChild.scope = "row";
       if (level) row.classList.add(`level-${Math.min(level, 4)}`);
     }
-    if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
+    if (body.children[index] !== row) {
+      const { activeElement } = document;
+      body.insertBefore(row, body.children[index] ?? null);
+      if (row.contains(activeElement)) activeElement.focus({ preventScroll: true }); // it was lost
+    }
     cells.forEach((cell, place) => fill(row.children[place], cell));
   });
   section.querySelector(".scroll").hidden = rows.length === 0;
