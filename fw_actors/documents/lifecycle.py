@@ -128,7 +128,7 @@ def authorize_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool
             fw.rights.refuse_own_record(meta, doc.name)
 
 
-def authorize_new_name(fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
+def authorize_new_name(fw: Fw, doc: DocType, name: str, ignore_permissions: bool) -> None:
     """Refuse a name from a Link field whose target lies outside the user's access scopes.
 
     Before the name is looked up: a taken one would tell that the target exists.
@@ -296,7 +296,7 @@ class Documents:
                 return
             if not ignore_permissions:
                 fw.rights.require_document(doc.meta, str(name))
-            authorize_new_name(fw, doc, name, ignore_permissions)
+            authorize_new_name(fw, doc, str(name), ignore_permissions)
             with duplicates_refused(doc):
                 new = rename(self, fw.tx, doc, name, ignore_permissions)
             self._observers[doc.doctype].renamed(fw, doc.doctype, old, new)
