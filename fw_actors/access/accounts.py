@@ -29,6 +29,7 @@ from fw_actors.documents.naming import NAME_CHARACTERS, is_name
 from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, Rights
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
+from fw_actors.mail.message import ENCODED_WORD
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.store import Statement, Tx, UniqueViolation
 from fw_actors.store.schema import (
@@ -203,6 +204,10 @@ def canonical_email(email: str) -> str:
     """Return the canonical form of an e-mail address. Raises: ValidationError."""
     if not _EMAIL.match(email):
         raise ValidationError("email must have the form name@example.org.", field="email")
+    if ENCODED_WORD in email:
+        raise ValidationError(
+            f"email must not contain {ENCODED_WORD}, which begins an encoded word.", field="email"
+        )
     return _canonical_identifier(email, "email")
 
 

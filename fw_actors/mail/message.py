@@ -1,7 +1,7 @@
 """Mail messages: safe headers, MIME, and the templates of the service.
 
-`EmailMessage` refuses CR and LF, but accepts NUL, and reads a recipient with a comma as two
-recipients (O-60).
+`EmailMessage` refuses CR and LF, but accepts NUL, reads a recipient with a comma as two recipients,
+and decodes encoded words (RFC 2047), which may contain line ends, before it writes a header (O-60).
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from fw_actors.runtime.clock import HOURS_PER_DAY, MINUTES_PER_HOUR, MS_PER_SECO
 
 # Controls, lone surrogates, line and paragraph separators (U+2028, U+2029).
 _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+ENCODED_WORD: Final = "=?"
+"""The beginning of an encoded word, which no address may contain (RFC 2047 5)."""
 # One address without list, comment, quoted part or name (RFC 5322 3.4.1, dot-atom only).
 _ADDRESS: Final = re.compile(r"[^\s@<>()\[\]\\,;:\"]+@[^\s@<>()\[\]\\,;:\"]+\Z")
 
@@ -55,7 +57,7 @@ class MailMessage:
     def __post_init__(self) -> None:
         validate_header("subject", self.subject)
         validate_header("recipient", self.recipient)
-        if not _ADDRESS.match(self.recipient):
+        if not _ADDRESS.match(self.recipient) or ENCODED_WORD in self.recipient:
             raise UnsafeHeaderError("recipient")
 
     def as_dict(self) -> dict[str, str | None]:
@@ -78,6 +80,18 @@ def validate_header(part: str, text: str) -> None:
 
 # 7-bit bodies (quoted-printable if necessary): servers need not support 8BITMIME.
 _POLICY: Final = SMTP.clone(cte_type="7bit")
+_NEW_HEADER: Final = re.compile(r"\r\n(?![ \t]|\Z)|\r(?!\n)|(?<!\r)\n")
+"""A line end in a header that does not continue it."""
+
+
+def _validate_lines(mail: EmailMessage) -> None:
+    """Refuse a header that has other headers or text in it. Raises: UnsafeHeaderError naming it.
+
+    Python's own check (`verify_generated_headers`) exists only since 3.11.10.
+    """
+    for name, value in mail.items():
+        if _NEW_HEADER.search(_POLICY.fold(name, value)):
+            raise UnsafeHeaderError(name)
 
 
 def envelope_sender(sender: str) -> str:
@@ -97,12 +111,16 @@ def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> Ema
     """
     validate_header("sender", sender)
     mail = EmailMessage(policy=_POLICY)
-    mail["From"] = sender
+    try:
+        mail["From"] = sender
+    except ValueError:  # a line end in an encoded word
+        raise UnsafeHeaderError("sender") from None
     mail["To"] = message.recipient  # validated: one bare address
     mail["Subject"] = message.subject
     mail["Date"] = format_datetime(datetime.fromtimestamp(now // MS_PER_SECOND, UTC))
     mail["Message-ID"] = f"<{unique}@{envelope_sender(sender).rpartition('@')[2]}>"
     mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: prevents out-of-office replies
+    _validate_lines(mail)
     mail.set_content(message.text)
     mail.add_alternative(message.html, subtype="html")
     return mail

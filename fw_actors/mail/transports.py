@@ -32,7 +32,7 @@ from fw_actors.errors import (
     refuse_coroutine,
     runs_later,
 )
-from fw_actors.mail.message import MailMessage, as_email, envelope_sender
+from fw_actors.mail.message import MailMessage, UnsafeHeaderError, as_email, envelope_sender
 from fw_actors.rules.identifiers import record_id
 from fw_actors.rules.safe_output import raised_at
 from fw_actors.runtime import Clock, Entropy, Log
@@ -397,12 +397,15 @@ class SmtpTransport:
 
     async def send(self, message: MailMessage) -> None:
         """Send one message over a connection of its own; see `Transport.send`."""
-        mail = as_email(
-            message,
-            sender=self._mail.sender,
-            now=self._clock.now(),
-            unique=record_id(self._entropy.bytes(_ID_BYTES)),
-        )
+        try:
+            mail = as_email(
+                message,
+                sender=self._mail.sender,
+                now=self._clock.now(),
+                unique=record_id(self._entropy.bytes(_ID_BYTES)),
+            )
+        except UnsafeHeaderError as error:  # of the sender or of the site's name in the subject
+            raise MailNotSent(f"header: {error}") from None
         session = SmtpSession(self._mail, self._context)
         try:
             await trio.to_thread.run_sync(

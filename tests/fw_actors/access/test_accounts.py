@@ -78,6 +78,8 @@ UNUSABLE = [  # name, e-mail, the field to blame
     ("ada", "", "email"),
     ("ada", "a b@x.test", "email"),
     ("ada", "no address", "email"),
+    ("ada", "a@=?utf-8?q?x=0D=0ABcc=3Ab=40x?=", "email"),
+    ("ada", "=?utf-8?q?b=40x=2C?=@x.test", "email"),
     ("Administrator", "a@x.test", "name"),
     ("ADMINISTRATOR", "a@x.test", "name"),
     ("\uff21dministrator", "a@x.test", "name"),

@@ -291,6 +291,16 @@ async def test_smtp_unicode_address_requires_server_support(make: Make) -> None:
         await transport(server.port).send(unicode)
 
 
+async def test_smtp_transport_sends_no_encoded_line_end(make: Make) -> None:
+    """An encoded word in the site's name could begin another header (O-60)."""
+    server = make()
+    subject = "Your account at =?utf-8?q?x=0D=0ABcc=3A_b=40x=2Etest?="
+    mail = MailMessage("recovery", "anna@example.test", subject, "text", "<p>html</p>", LINK)
+    with pytest.raises(MailNotSent, match="header: Subject contains"):
+        await transport(server.port).send(mail)
+    assert server.mails == []
+
+
 async def test_smtp_probe_signs_in_without_sending(make: Make) -> None:
     """Doctor reports the live mail transport without sending (O-133)."""
     server = make(users={"desk": "right"})
