@@ -123,7 +123,11 @@ class UserAdministration:
 
 
 class SelfService:
-    """Operations of users on their own accounts, each in a transaction of the caller."""
+    """Operations of users on their own accounts, each in a transaction of the caller.
+
+    All of them that require a session raise AuthenticationError if it has ended, or is no longer
+    of the account of that name (A-240).
+    """
 
     def __init__(
         self, policy: AuthPolicy, accounts: Accounts, keys: ApiKeys, outbox: Outbox
@@ -156,24 +160,24 @@ class SelfService:
 
     def sessions(self, fw: Fw, caller: Caller) -> list[SessionFacts]:
         """Return the user's own live sessions."""
-        require_session(caller)
+        _require_own(fw, caller)
         return sessions.of_user(fw.tx, fw.user, self._policy.session_idle_days)
 
     def revoke_session(self, fw: Fw, caller: Caller, handle: str) -> None:
         """End one of the user's own sessions. Raises: NotFoundError."""
-        require_session(caller)
+        _require_own(fw, caller)
         sessions.revoke(fw.tx, fw.user, handle, self._policy.session_idle_days)
 
     def revoke_other_sessions(self, fw: Fw, caller: Caller) -> int:
         """End the user's other sessions; return their number."""
-        require_session(caller)
+        _require_own(fw, caller)
         return sessions.end_all(
             fw.tx, fw.user, caller.session, idle_days=self._policy.session_idle_days
         )
 
     def keys(self, fw: Fw, caller: Caller) -> list[KeyFacts]:
         """Return the user's own API keys."""
-        require_session(caller)
+        _require_own(fw, caller)
         return self._keys.of_user(fw.tx, fw.user)
 
     def make_key(
@@ -187,23 +191,23 @@ class SelfService:
             AuthenticationError if the session has just ended, for example by a recovery, which must
             leave no key behind; as `ApiKeys.make`.
         """
-        session = require_session(caller)
+        require_session(caller)
         if not self._policy.self_service_api_keys:
             raise PermissionDeniedError("This site does not allow users to create API keys.")
         lock_account(fw.tx, fw.user)
-        sessions.require_live(fw.tx, session)
+        _require_own(fw, caller)
         made = self._keys.make(fw, label, days, self._policy.api_key_days)
         _announce(fw, self._outbox, made, fw.user, address)
         return made
 
     def revoke_key(self, fw: Fw, caller: Caller, name: str) -> None:
         """End one of the user's own API keys. Raises: NotFoundError."""
-        require_session(caller)
+        _require_own(fw, caller)
         self._keys.revoke(fw, name)
 
     def revoke_all_keys(self, fw: Fw, caller: Caller) -> int:
         """End all of the user's own API keys; return the number of valid ones."""
-        require_session(caller)
+        _require_own(fw, caller)
         return self._keys.revoke_all(fw)
 
 
@@ -242,6 +246,14 @@ def require_session(caller: Caller) -> str:
     if caller.session is None:
         raise PermissionDeniedError("This operation requires a session, not an API key. Sign in.")
     return caller.session
+
+
+def _require_own(fw: Fw, caller: Caller) -> None:
+    """Check that the caller's session still is one of the handle's user.
+
+    Raises: PermissionDeniedError for an API key; AuthenticationError.
+    """
+    sessions.require_live(fw.tx, require_session(caller), fw.user)
 
 
 MAX_LOCKED: Final = 30_000

@@ -160,12 +160,12 @@ class ApiKeys(Observer):
         fits = hmac.compare_digest(known, digest(key.secret))
         return LiveKey(key.id, row[1], row[2]) if row is not None and fits else None
 
-    def require_live(self, tx: Tx, id: str) -> None:
-        """Check that a key has not ended since the request was authenticated.
-
-        Raises: AuthenticationError.
+    def require_live(self, tx: Tx, id: str, user: str) -> None:
+        """Check that a key has not ended since the request was authenticated, and is still of the
+        account that is named `user`. Raises: AuthenticationError.
         """
-        if tx.one(self._sql.live, id=id, now=tx.now) is None:
+        row = tx.one(self._sql.live, id=id, now=tx.now)
+        if row is None or row[1] != user:
             raise AuthenticationError(WRONG_KEY)
 
     def used(self, tx: Tx, id: str) -> None:

@@ -270,7 +270,7 @@ class PasswordChanges(CountedAttempts):
             return self._fail(tx, admitted)  # the account changed while the hash ran
         attempts.clear(tx, admitted.charge, admitted.key)
         try:
-            sessions.require_live(tx, change.session)
+            sessions.require_live(tx, change.session, account.user)
         except AuthenticationError as error:  # not raised, so that the failures stay cleared
             return error
         if isinstance(new, FwError):

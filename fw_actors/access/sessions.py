@@ -65,7 +65,9 @@ _REVOKE: Final = Statement(
     )
 )
 _HOLDS: Final = Statement(
-    sa.select(SESSION.c.id).where(SESSION.c.id == _HANDLE, SESSION.c.expires > sa.bindparam("now"))
+    sa.select(SESSION.c.id).where(
+        SESSION.c.id == _HANDLE, SESSION.c.user == _USER, SESSION.c.expires > sa.bindparam("now")
+    )
 )
 _END_LIVE: Final = Statement(
     sa.delete(SESSION)
@@ -190,13 +192,14 @@ def seen(tx: Tx, session: str) -> None:
     tx.run(_SEEN, id=session, now=tx.now)
 
 
-def require_live(tx: Tx, session: str) -> None:
-    """Check that a session has not ended since the request was authenticated.
+def require_live(tx: Tx, session: str, user: str) -> None:
+    """Check that a session has not ended since the request was authenticated, and is still of the
+    account that is named `user`: it may have been renamed, and another account may have its name.
 
     Required before creating anything that outlives the session; the account must be locked.
     Raises: AuthenticationError.
     """
-    if tx.one(_HOLDS, id=session, now=tx.now) is None:
+    if tx.one(_HOLDS, id=session, user=user, now=tx.now) is None:
         raise AuthenticationError("Your session has ended. Sign in again.")
 
 

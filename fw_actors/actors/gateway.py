@@ -189,14 +189,15 @@ class Gateway:
 
         A request may wait for seconds between its authentication and its transaction, in the queue
         for hashes or for writes.
-        Raises: AuthenticationError if the session or API key has ended meanwhile.
+        Raises: AuthenticationError if the session or API key has ended meanwhile, or its user was
+            renamed.
         """
 
         def work(tx: Tx) -> T:
             if caller.session is not None:
-                sessions.require_live(tx, caller.session)
+                sessions.require_live(tx, caller.session, caller.user)
             if caller.api_key is not None:
-                self._site.api_keys.require_live(tx, caller.api_key)
+                self._site.api_keys.require_live(tx, caller.api_key, caller.user)
             return fn(self._handle(tx, caller, request_id))
 
         return await self._site.store.write(work)

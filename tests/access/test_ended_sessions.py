@@ -14,6 +14,7 @@ import trio
 
 from fw_actors.access.passwords import NewPasswords
 from fw_actors.actors.gateway import Gateway
+from fw_actors.documents.handle import Fw
 from tests.http_site import HttpSite
 from tests.staff import PASSWORD
 from tests.virtual_hashing import take_virtual_time
@@ -218,3 +219,54 @@ async def test_secret_is_not_rotated_by_a_session_that_ended_meanwhile(
         held.go_on.set()
     assert (replies[0].status, replies[0].error["type"]) == (401, "AuthenticationError")
     assert (await site.ask("GET", f"{RESOURCE}Webhook/{name}", sid=owner)).json == hook.json
+
+
+OWN = {
+    "invitation": PRIVILEGED["invitation"],
+    "key": ("POST", f"{OPERATION}api_keys.createMyAPIKey", {"label": "mine"}),
+    "profile": ("POST", f"{OPERATION}profile.updateMyProfile", {"fullName": "Thief"}),
+    "signing out": ("POST", f"{OPERATION}sessions.revokeMyOtherSessions", {}),
+    "keys": ("POST", f"{OPERATION}api_keys.revokeAllMyAPIKeys", {}),
+    "sessions": ("GET", f"{OPERATION}sessions.listMySessions", None),
+    "list of keys": ("GET", f"{OPERATION}api_keys.listMyAPIKeys", None),
+}
+
+
+BY_KEY = ("invitation", "profile")  # the others need a session (A-264)
+
+
+@pytest.mark.parametrize(
+    ("act", "credential"), [*((act, "session") for act in OWN), *((act, "key") for act in BY_KEY)]
+)
+async def test_session_and_key_do_not_act_for_another_user_of_the_name(
+    site: HttpSite, monkeypatch: pytest.MonkeyPatch, act: str, credential: str
+) -> None:
+    """The user was renamed meanwhile, and another one got the name (A-300, A-240)."""
+    await site.hire("boss", "System Manager")
+    await site.hire("ann")
+    boss, ann = await site.sid("boss"), await site.sid("ann")
+    given = {"sid": ann} if credential == "session" else {"key": (await site.key(ann))["key"]}
+    of_boss = await site.key(boss)
+    method, path, body = OWN[act]
+    held, replies = AuthenticatedRequests(monkeypatch, path), list[ClientResponse]()
+
+    async def ask() -> None:
+        replies.append(await site.ask(method, path, body, **given))
+
+    def rename(fw: Fw) -> None:
+        fw.get_doc("User", "ann").rename("ann.former")
+        fw.get_doc("User", "boss").rename("ann")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await held.authenticated.wait()
+        await site.do(rename)
+        held.go_on.set()
+    assert (replies[0].status, replies[0].error["type"]) == (401, "AuthenticationError")
+    profile = (await site.op("profile.getMyProfile", sid=boss)).json
+    assert (profile["name"], profile["fullName"]) == ("ann", "Boss")
+    assert [
+        key["name"] for key in (await site.op("api_keys.listMyAPIKeys", sid=boss)).json["keys"]
+    ] == [of_boss["name"]]
+    assert (await site.rows("SELECT name FROM doc_user WHERE email = 'thief@x.test'")) == []
+    assert await site.alive(ann)

@@ -117,7 +117,7 @@ class SelfServiceRoutes(GatewayRoutes):
         """Change your full name or language."""
         body: ProfileRequest = exchange.body
         name, language = value_or_none(body.full_name), value_or_none(body.language)
-        profile = await self._write(
+        profile = await self._write_while_live(
             exchange, lambda fw: self._gateway.own.update_profile(fw, name, language)
         )
         return json_response(profile_json(profile))
