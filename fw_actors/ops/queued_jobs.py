@@ -21,7 +21,8 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw
+from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.registry import Registry, Whitelisted
 from fw_actors.errors import (
     BadRequestError,
@@ -170,6 +171,28 @@ def _json(arguments: dict[str, Any]) -> str:
 QUEUES: Final = (APP_QUEUE, mail_queue.QUEUE)
 MAX_AT_ONCE: Final = 500
 """The maximum number of jobs that one `retry_matching` or `cancel_matching` changes."""
+
+
+_OF_DELETED: Final = Statement(
+    sa.update(JOB)
+    .where(JOB.c.queue.in_(QUEUES), JOB.c.user == sa.bindparam("old"))
+    .values(user=sa.bindparam("new"), lease=sa.null())
+)
+
+
+class JobsOfDeletedUsers(Observer):
+    """Keeps jobs and mails of a deleted User from another account that is given its name.
+
+    They get a name that no account can have, so that they fail like those of a missing user. A
+    worker that has read the former name loses its lease.
+    """
+
+    doctypes = frozenset({"User"})
+    events = frozenset({DELETION})
+
+    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
+        """After the deletion: rename the user of its jobs and mails."""
+        fw.tx.run(_OF_DELETED, old=doc.name, new=f"{doc.name}/deleted")
 
 
 _MAX_FUNCTIONS: Final = 1000

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from fw_actors.errors import ValidationError
 from tests.fw_actors.actors import jobs_app
-from tests.mail_kit import MailSite, mail_site
+from tests.mail_kit import ADDRESS, MailSite, mail_site
 
 
 async def roles(site: MailSite) -> set[str]:
@@ -149,3 +149,28 @@ async def test_enqueue_refuses_lambda_and_unserialisable_argument(
             await site.do(lambda fw: fw.enqueue(lambda fw: None))
         with pytest.raises(ValidationError):
             await site.do(lambda fw: fw.enqueue(jobs_app.note, text=object()))
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_job_of_deleted_user_does_not_run_as_another_user_of_the_name(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Nor is a mail about the deleted account sent to the new one (A-21, D-210)."""
+    async with mail_site(tmp_path) as site:
+        await site.hire("anna")
+        await site.hire("ben")
+        site.drain(0)
+        await trio.sleep(1)
+        for user in ("anna", "ben"):
+            await site.do(lambda fw: fw.enqueue(jobs_app.note, text="seen"), user=user)
+        await site.recovery.ask("anna", ADDRESS)
+        await site.recovery.ask("ben", ADDRESS)
+        await site.do(lambda fw: fw.get_doc("User", "anna").delete())
+        await site.hire("anna", "System Manager", email="other@example.test")
+    async with mail_site(tmp_path, seed=2) as site:
+        await trio.sleep(1)
+        assert "seen by ben" in await roles(site)
+        assert "seen by anna" not in await roles(site)
+        (job,) = await site.jobs()
+        assert job["error"] == "NotFoundError: There is no enabled user anna/deleted."
+        assert [mail.recipient for _, mail in site.postbox.taken] == ["ben@example.test"]
