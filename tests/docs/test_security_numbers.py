@@ -11,7 +11,7 @@ from fw_actors.access.api_keys import MAX_KEYS, WRONG_KEYS
 from fw_actors.access.attempts import KNOWN_DAYS
 from fw_actors.access.attempts import MAX_OF_A_USER as ADDRESSES_OF_A_USER
 from fw_actors.access.recovery import MAILS_AN_HOUR
-from fw_actors.access.sessions import MAX_OF_A_USER
+from fw_actors.access.sessions import DEVICE_DAYS, MAX_OF_A_USER
 from fw_actors.actors.queue_worker import MAX_ATTEMPTS
 from fw_actors.config.load import DEFAULT_ARGON2
 from fw_actors.config.policy import parse_policy
@@ -42,6 +42,7 @@ from web.connections import (
 from web.http11 import MAX_HEAD_BYTES
 from web.operations import LARGE, SMALL
 from web.request import FIRST_SECONDS, LEAST_BYTES_PER_SECOND, MAX_SECONDS
+from web.routes.webhooks import MAX_BATCH_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 POLICY = parse_policy("{}").sections
@@ -92,7 +93,10 @@ def test_security_page_limit_equals_that_of_the_code(begin: str, numbers: list[o
 def test_security_page_is_right_on_requests() -> None:
     assert f"| {SPARE_CONNECTIONS:,} more than requests; {WEB['maxRequests']:,} |" in PAGE
     assert f"| {MAX_HEAD_BYTES // KIB} KiB in {REQUEST_SECONDS:.0f} s; " in PAGE
-    assert f"{LARGE // MIB} MiB ({SMALL // KIB} KiB under `/api/login` and `/api/auth/`)" in PAGE
+    assert (
+        f"{LARGE // MIB} MiB ({SMALL // KIB} KiB under `/api/login` and `/api/auth/`, "
+        f"{MAX_BATCH_BYTES // MIB} MiB for `webhooks.emitMany`)"
+    ) in PAGE
     assert (
         f" at {LEAST_BYTES_PER_SECOND} bytes a second after the first {FIRST_SECONDS:.0f} s,"
         f" whole in {MAX_SECONDS:.0f} s |"
@@ -112,7 +116,9 @@ def test_security_page_is_right_on_records() -> None:
     assert f"| {OPS['auditRetentionDays']} days (`ops.auditRetentionDays`) |" in PAGE
     assert f"| {KEPT_DAYS} days |" in PAGE
     assert all(doctype in PAGE for doctype in RECORDS)
-    assert f"the latter for {KNOWN_DAYS} days" in PAGE
+    assert f"addresses for {KNOWN_DAYS} days, devices (only with `auth.newDeviceMail`) for" in PAGE
+    assert f"for {DEVICE_DAYS} days |" in PAGE
+    assert f"has not used for {DEVICE_DAYS} days" in PAGE
     assert len("secret") == SHORTEST_SECRET
     assert "One of fewer than six characters is left" in PAGE
 

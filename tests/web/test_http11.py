@@ -12,6 +12,7 @@ import trio.testing
 from tests.web.client import connected
 from tests.web.fakes import FakeGateway, app_of
 from tests.web.serving import BODY, BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
+from web import http11
 from web.app import FrontEnd
 from web.exchange import Exchange
 from web.operations import Operation
@@ -67,6 +68,19 @@ def stuck(app: FrontEnd) -> None:
 def test_absolute_target_is_read_without_its_host(target: bytes, path: str) -> None:
     """RFC 9112 3.2.2 (H-137)."""
     assert front_request("GET", target, [], "1.1", None).path == path
+
+
+async def test_connection_ends_after_its_last_allowed_request(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H-140."""
+    assert http11.REQUESTS_PER_CONNECTION == 10_000
+    monkeypatch.setattr(http11, "REQUESTS_PER_CONNECTION", 2)
+    async with served(app_of(gateway)) as site:
+        got = await site.exchange(BOOT * 3)
+    first, second = got.lower().split(b"http/1.1 200 ")[1:]
+    assert b"connection: close" not in first
+    assert b"connection: close" in second
 
 
 async def test_pipelined_requests_are_answered_in_order(gateway: FakeGateway) -> None:
