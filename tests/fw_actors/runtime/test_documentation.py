@@ -13,6 +13,14 @@ import pytest
 import fw_actors.runtime
 import fw_actors.runtime.testing
 import supervisors
+from fw_actors.runtime import Actor, MailboxPolicy, RestartIntensity
+from fw_actors.runtime.cell import COARSE, MAX_INSPECTIONS, RECENT_TYPES, SECONDS_PER_BATCH
+from fw_actors.runtime.clock import SHUTDOWN_SECONDS, START_SECONDS
+from fw_actors.runtime.mailbox import FED_IN_A_ROW, MAX_FROM_THREADS, REMEMBERED
+from fw_actors.runtime.pool import STOPPING_SECONDS
+from fw_actors.runtime.supervision import MAX_UNDELIVERED
+from fw_actors.runtime.topics import CAPACITY, EVENTS_KEPT, MAX_MEMBERS
+from supervisors.tree import MAX_DYNAMIC_CHILDREN, STOP_SECONDS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "runtime.md").read_text()
@@ -66,3 +74,36 @@ def test_page_examples_compile() -> None:
 @pytest.mark.parametrize("name", sorted({*fw_actors.runtime.__all__, *supervisors.__all__}))
 def test_page_names_every_public_name(name: str) -> None:
     assert re.search(rf"\b{name}\b", PAGE), f"docs/runtime.md does not name {name}"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "MailboxPolicy(capacity={0.capacity}, overflow=Overflow.{0.overflow.name}, "
+        "max_work={0.max_work}, max_timers={0.max_timers}, max_stash={0.max_stash})".format(
+            MailboxPolicy()
+        ),
+        "RestartIntensity(restarts={0.restarts}, seconds={0.seconds}, backoff={0.backoff}, "
+        "backoff_cap={0.backoff_cap}, jitter={0.jitter}, calm_seconds={0.calm_seconds})".format(
+            RestartIntensity()
+        ),
+        f"at most {sum(map(len, COARSE))} consecutive messages, or {SECONDS_PER_BATCH * 1000:g} ms",
+        f"`slow_seconds = {Actor.slow_seconds}`",
+        f"{MAX_FROM_THREADS:,} such messages wait for trio's thread",
+        f"`MailboxFull` if {MAX_INSPECTIONS} inspections wait",
+        f"the newest {MAX_UNDELIVERED} events of a watch",
+        f"`start_seconds={START_SECONDS}`",
+        f"`shutdown_seconds={SHUTDOWN_SECONDS}`",
+        f"`shutdown_seconds={STOPPING_SECONDS}`",
+        f"stop_seconds={STOP_SECONDS}",
+        f"Each member has a queue of `capacity` publications ({CAPACITY})",
+        f"handles up to {'eight' if FED_IN_A_ROW == 8 else FED_IN_A_ROW} publications in a row",
+        f"beyond `max_members` ({MAX_MEMBERS:,})",
+        f"`TopicOverflow.DROP_OLDEST` with {EVENTS_KEPT} events",
+        f"types of the last {RECENT_TYPES} messages",
+        f"the counts and last {REMEMBERED} of its `DeadLetter`s",
+        f"at its `limit` ({MAX_DYNAMIC_CHILDREN}; also",
+    ],
+)
+def test_page_has_the_limits_and_defaults_of_the_code(told: str) -> None:
+    assert told in PAGE

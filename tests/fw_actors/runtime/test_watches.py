@@ -162,6 +162,23 @@ async def test_watch_repeated_loses_no_end_while_its_owner_is_busy(runtime: Runt
     assert diary[1].incarnation == diary[2].incarnation
 
 
+async def test_watch_repeated_keeps_the_newest_events_of_a_busy_owner(runtime: Runtime) -> None:
+    """R-37."""
+    diary: list[Any] = []
+    make = lambda: Watcher(runtime.ref("other"), diary, repeat=True, ups=True)  # noqa: E731
+    async with runtime.running("watcher", make) as watcher:
+        watcher.tell(Nap(10.0))
+        await wait_all_tasks_blocked()
+        diary.clear()  # without the end of the actor that was absent
+        for _ in range(40):
+            async with runtime.running("other", SampleActor):
+                pass
+        await trio.sleep(11)
+    assert [type(event) for event in diary] == [Up, Down] * 32
+    numbers = [event.incarnation for event in diary[1::2]]
+    assert numbers == sorted(set(numbers))
+
+
 async def test_watch_tells_the_starts_of_a_restarted_actor(runtime: Runtime) -> None:
     """R-37."""
     diary: list[Any] = []
