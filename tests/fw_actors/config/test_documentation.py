@@ -50,8 +50,8 @@ def words(kind: Kind) -> str:
             text = f"{low:g} to {high:g}"
         case FlagKind(or_null):
             text = "true, false or null" if or_null else "true or false"
-        case TextKind():
-            text = "text"
+        case TextKind(longest):
+            text = f"text of at most {longest} characters"
         case WordKind(choices):
             text = " or ".join(f'"{word}"' for word in choices)
         case HostsKind(most):
