@@ -136,7 +136,11 @@ def worker(context: CommandContext, metrics: tuple[str, int] | None) -> None:
 @click.command()
 @click.pass_obj
 def start(context: CommandContext) -> None:
-    """Start the service in the background, and wait until it is ready."""
+    """Start the service in the background, and wait until it is ready.
+
+    If it is not ready after a minute, such as when it migrates a large store, the exit code is 1
+    and the service continues to start. Exits 0 if it runs already.
+    """
     from supervisors.service import background
 
     paths = _paths(context)
@@ -151,7 +155,11 @@ def start(context: CommandContext) -> None:
 @click.command()
 @click.pass_obj
 def stop(context: CommandContext) -> None:
-    """Stop the service, and wait until it has stopped."""
+    """Stop the service, and wait until it has stopped.
+
+    Work in progress has 10 seconds to finish. A service that does not end within 20 seconds is
+    stopped at once, and is killed if that does not end it. Exits 0 if no service runs.
+    """
     from supervisors.service import background
 
     click.echo(background.stop(_paths(context)).value)
@@ -177,7 +185,7 @@ def status(context: CommandContext, as_json: bool) -> None:
     """Show whether the service runs, its process, its address, and its serving processes.
 
     The supervisor of several processes records their states; a process that does not answer it is
-    `silent`.
+    `silent`. Exits 0 in every state; with --json, `state` is running, starting or stopped.
     """
     from supervisors.service import background
 
