@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import tomllib
+import urllib.request
 from collections.abc import Iterator
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -16,13 +19,12 @@ import msgspec
 import pytest
 
 from fw_actors import app, errors
-from fw_actors.config.parsing import VARIABLES
-from fw_actors.config.policy import SECTIONS
-from fw_actors.config.policy import keys_of as keys_of_section
+from fw_actors.actors.mailer import MAIL_SECONDS
 from fw_actors.documents.core import CORE, Webhook
 from fw_actors.documents.doctype import HOOKS, DocTypeBase
 from fw_actors.documents.fields import Field, Int
 from fw_actors.documents.query import OPERATORS
+from fw_actors.mail.message import Template, TemplateValues, render
 from fw_actors.ops.audit import Action
 from fw_actors.ops.declared_state import DeclaredScope, DeclaredState, DeclaredUser
 from fw_cli.main import cli
@@ -43,26 +45,7 @@ OF_THE_FRONT = {"fw_requests", "fw_server_errors", "fw_request_seconds", "fw_for
 OF_SEVERAL_PROCESSES = {"fw_process_up", "fw_process_restarts"}
 LINK = re.compile(r"\]\(([a-z-]+\.md)\)")
 SPOKEN = re.compile(r"(?:`|\bscripts/)fw ((?:[a-z]+[ -]?)+)")
-FILE = re.compile(
-    r"`((?:fw_actors|fw_cli|fw_client|supervisors|web|tests|docs|scripts|deploy|examples|\.github)"
-    r"/[\w./@-]+)`"
-)
-GENERATED = {  # files of the wheel, and of a run of the tests
-    "fw_actors/constraints.txt", "fw_actors/constraints-otel.txt", "tests/browser/screenshots",
-}  # fmt: skip
-SETTING = re.compile(r"`((?:web|ops|auth|login|site)\.[a-z]+[A-Z][a-zA-Z]*)`")
-VARIABLE = re.compile(r"`(FW_[A-Z0-9_]+)\b")
-ALERT = re.compile(r"\balerts? (Fw[A-Za-z]+)")
-TYPED = re.compile(
-    r"(?:`|\bscripts/|/bin/|^|[(|] ?|&& |\bfw )fw ((?:(?!\$\()[^`\n|;&)\"])+)", re.MULTILINE
-)
-SCRIPT = re.compile(r"\bscripts/([a-z]+)((?: [^`\n#;|]+)?)")
-CURRENT = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *(page for page in sorted(DOCS.glob("*.md")) if page.stem not in {"decisions", "benchmarks"}),
-]
-"""The pages about the present; decisions and benchmarks may name files of the past."""
+FILE = re.compile(r"`((?:fw_actors|fw_cli|supervisors|web|tests|docs|scripts)/[\w./-]+)`")
 METRIC = re.compile(r"\bfw_[a-z_]+\b")
 
 
@@ -263,75 +246,6 @@ def test_mentioned_commands_exist() -> None:
     assert [each for each in spoken if unknown_command(each[1].split())] == []
 
 
-def options_of(words: list[str]) -> set[str] | None:
-    """The options of the command with which `words` begin; None if there is no such command."""
-    group: click.Command = cli
-    for word in words:
-        if word.startswith("-") or not isinstance(group, click.Group):
-            break
-        command = group.get_command(click.Context(group), word)
-        if command is None:
-            return None
-        group = command
-    options = [each for each in group.params if isinstance(each, click.Option)]
-    return {"--help", *(name for each in options for name in (*each.opts, *each.secondary_opts))}
-
-
-@pytest.mark.parametrize(
-    "page", [*CURRENT, *sorted((ROOT / "deploy").glob("*.*"))], ids=lambda page: page.name
-)
-def test_mentioned_options_of_commands_exist(page: Path) -> None:
-    text = page.read_text().replace("\\\n", " ")
-    for words in (typed.split() for typed in TYPED.findall(text)):
-        known = options_of(words)
-        used = {word.partition("=")[0] for word in words if re.match("--[a-z]", word)}
-        assert known is None or used <= known, words
-
-
-def test_mentioned_options_of_commands_are_found() -> None:
-    """Guards the test above, which would compare nothing if no option were found."""
-    text = "run `fw webhooks list --status Failed`, or ` | fw user add x --emial y`"
-    found = [typed.split() for typed in TYPED.findall(text)]
-    assert [words[:2] for words in found] == [["webhooks", "list"], ["user", "add"]]
-    assert "--status" in (options_of(found[0]) or set())
-    assert "--emial" not in (options_of(found[1]) or set())
-
-
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
-def test_mentioned_scripts_and_their_options_exist(page: Path) -> None:
-    for name, arguments in SCRIPT.findall(page.read_text().replace("\\\n", " ")):
-        script = ROOT / "scripts" / name
-        assert script.is_file(), name
-        if name != "fw":
-            source = source_of(script)
-            used = re.findall(r"(?<!\S)--[a-z-]+", arguments)
-            assert [option for option in used if f'"{option}"' not in source] == [], name
-
-
-def source_of(script: Path) -> str:
-    """The text of a script, and of the package that it runs."""
-    text = script.read_text()
-    for module in re.findall(r"-m ((?:tests|benchmarks)[\w.]*)", text):
-        path = ROOT / module.replace(".", "/")
-        for file in path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]:
-            text += file.read_text()
-    return text
-
-
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
-def test_page_names_files_settings_variables_and_alerts_that_exist(page: Path) -> None:
-    text = page.read_text()
-    files = set(FILE.findall(text)) - GENERATED
-    assert [file for file in files if not (ROOT / file).exists()] == []
-    keys = {f"{section}.{path}" for section in SECTIONS for path, _ in keys_of_section(section)}
-    assert set(SETTING.findall(text)) <= keys
-    others = ("FW_SECRET_", "FW_CLIENT_", "FW_LOGIN_")
-    of_fw = {name for name in VARIABLE.findall(text) if not name.startswith(others)}
-    assert of_fw <= {*VARIABLES, "FW_SECRET_KEY"}
-    alerts = (ROOT / "deploy/prometheus/alerts.yml").read_text()
-    assert [name for name in ALERT.findall(text) if f"alert: {name}\n" not in alerts] == []
-
-
 def named(text: str) -> set[str]:
     """The metrics that a text names, as the readings call them."""
     found = set()
@@ -366,9 +280,30 @@ def test_dashboard_panels_do_not_overlap() -> None:
     assert all(target["expr"] for panel in panels for target in panel["targets"])
 
 
-def test_testing_page_names_each_folder_of_tests_that_mirrors_no_code() -> None:
-    listed = (DOCS / "testing.md").read_text().split("with these additions:")[1].split("\n\n")[0]
-    folders = {path.name for path in (ROOT / "tests").iterdir() if (path / "__init__.py").exists()}
-    own = {name for name in folders if not (ROOT / name).is_dir() or name == "docs"}
-    assert len(own) > 10
-    assert set(re.findall(r"`tests/([a-z]+)`", listed)) == own | {"examples"}
+def test_operating_page_mail_function_takes_the_message_of_the_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """O-57: it has no other keys than those that the page names, and the example sends some."""
+    section = (DOCS / "operating.md").read_text().split("\n## Mail\n")[1].split("\n## ")[0]
+    code = section.split('```python title="post.py"\n')[1].split("```")[0]
+    sent: list[urllib.request.Request] = []
+
+    def urlopen(request: urllib.request.Request, timeout: float) -> io.BytesIO:
+        assert 0 < timeout < MAIL_SECONDS
+        sent.append(request)
+        return io.BytesIO()
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    values = TemplateValues("Desk", "ann", "", "ann@example.org", link="https://fw.example.org/")
+    message = render(Template.RECOVERY, values).as_dict()
+    module: dict[str, Any] = {}
+    exec(code, module)
+    module["send"](SimpleNamespace(secret="secret of {}".format), message)
+    (request,) = sent
+    assert isinstance(request.data, bytes)
+    body = json.loads(request.data)
+    assert body.items() <= message.items()
+    assert request.get_header("Authorization") == "Bearer secret of mail_api"
+    assert set(message) == {*body, "template", "link"}
+    assert all(f"`{name}`" in section for name in ("template", "link"))
+    assert f"each attempt at most {MAIL_SECONDS:g} s" in section
