@@ -125,3 +125,28 @@ def test_page_names_modules_of_its_folder_that_exist(page: str, folder: str) -> 
         assert "receivers.py" in files
     assert len(files) > 5
     assert files <= known
+
+
+def test_readme_figures_are_those_of_the_benchmarks() -> None:
+    """README shows results of docs/benchmarks.md, which is updated more often."""
+    results = (DOCS / "benchmarks.md").read_text()
+    section = (ROOT / "README.md").read_text().split("\n## Performance")[1].split("\n## ")[0]
+    rows = [row for row in section.splitlines() if row.startswith("| ")]
+    figures = [figure for row in rows for figure in re.findall(r"[\d,.]*\d(?=/s| ms)", row)]
+    assert len(figures) > 30
+    assert [figure for figure in figures if figure not in results] == []
+
+
+def test_runtime_page_costs_are_those_of_the_benchmarks() -> None:
+    rates = {
+        name: [int(rate.replace(",", "")) for rate in re.findall(r"\| ([\d,]+)/s", row)]
+        for name, row in re.findall(
+            r"^\| `runtime/(\w+)` (.*)$", (DOCS / "benchmarks.md").read_text(), re.MULTILINE
+        )
+    }
+    section = (DOCS / "runtime.md").read_text().split("\n## Costs")[1].split("\n## ")[0]
+    shown = re.findall(r"^\| [^|]+\| ([\d.]+) µs \| ([\d.]+) µs \|", section, re.MULTILINE)
+    names = ("tell", "tell_nowait", "ask", "ask_100", "spawn")
+    assert [list(row) for row in shown] == [
+        [f"{1e6 / rate:.1f}" for rate in rates[name]] for name in names
+    ]
