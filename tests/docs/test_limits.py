@@ -97,7 +97,9 @@ def test_limits_of_emitting_page_equal_those_of_the_code() -> None:
     """B-88, H-11."""
     page = (DOCS / "emitting-events.md").read_text()
     assert f"up to {MAX_EVENTS:,} events are recorded at once" in page
-    assert f"at most {MAX_BATCH_BYTES // MIB} MiB (413) and an event {LARGE // MIB} MiB (its" in page
+    assert (
+        f"at most {MAX_BATCH_BYTES // MIB} MiB (413) and an event {LARGE // MIB} MiB (its" in page
+    )
     most = MAX_RECORDED_BYTES // MIB
     assert f"more than {MAX_DELIVERIES:,} deliveries, or {most} MiB of bodies" in page
 
