@@ -12,7 +12,10 @@ from fw_actors.hashing.hasher import HashQueue
 from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
 from fw_actors.http.response import MAX_BODY, MAX_RESPONSE
 from fw_actors.runtime import RestartIntensity
+from fw_actors.store.postgres import LOOKUP_THREADS, READER_THREADS, WRITER_THREADS
+from fw_actors.store.postgres_connection import OLDEST_SERVER
 from fw_actors.store.store import MAX_WAITING_READS, MAX_WAITING_WRITES
+from fw_actors.store.trio_sqlite import OLDEST_SQLITE
 from fw_actors.webhooks.claims import MAX_HELD
 from fw_actors.webhooks.events import MAX_DELIVERIES, MAX_EVENTS, MAX_RECORDED_BYTES
 from supervisors.service.assembly import MAX_LOCKOUTS
@@ -116,3 +119,16 @@ def test_limits_of_several_processes_equal_those_of_the_code() -> None:
     assert f"within the {DRAIN_SECONDS:g} and {GRACEFUL_SECONDS:g} s of any service" in page
     assert f"The others wait for it at most {GATHER_SECONDS:g} s" in page
     assert f"Every {CHECK_SECONDS:g} s (under systemd a third of" in page
+
+
+def test_limits_of_databases_equal_those_of_the_code() -> None:
+    """O-10."""
+    operating, scaling = (DOCS / "operating.md").read_text(), (DOCS / "scaling.md").read_text()
+    assert f"SQLite ({'.'.join(map(str, OLDEST_SQLITE[:2]))} or newer" in operating
+    assert f"PostgreSQL {OLDEST_SERVER // 10_000} or newer" in operating
+    most = WRITER_THREADS + READER_THREADS + LOOKUP_THREADS + 1
+    assert f"each worker has up to {most} connections" in operating
+    assert (
+        f"up to {most}: {WRITER_THREADS} writers, {READER_THREADS} readers, "
+        f"{LOOKUP_THREADS} for lookups, 1 for LISTEN"
+    ) in scaling
