@@ -167,11 +167,13 @@ class ForkServer:
     async def start(self, assignment: Assignment) -> RunningProcess:
         """Start a process; it has copies of its descriptors.
 
-        Raises: ForkServerEnded.
+        Raises: ForkServerEnded if the server ends meanwhile; it may have forked the process.
         """
         if not can_fork():
             return await _started_alone(assignment)
         async with self._starting:
+            if self._server is not None and self._server.poll() is not None:
+                self._end()  # it has died since the last start, which is no failure of this one
             if self._socket is None:
                 self._server, self._socket = _program()
             try:

@@ -14,6 +14,7 @@ from typing import ParamSpec
 
 import pytest
 import trio
+import trio.testing
 
 from supervisors.service import fork_server
 from supervisors.service.control_channel import Assignment
@@ -120,9 +121,32 @@ async def test_fork_server_that_died_is_replaced() -> None:
         process = await server.start(assignment)
         [pid] = children() - before - {process.pid}
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(ForkServerEnded) as ended:
-            await server.start(another)
-        assert ended.value.code == -signal.SIGKILL
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - it was killed
+        other = await server.start(another)
+        for each in (process, other):
+            each.kill()
+            await each.wait()
+        server.close()
+
+
+@in_real_time
+async def test_fork_server_that_dies_during_a_start_is_reported_and_replaced() -> None:
+    """It may have forked the process: a second attempt could start another one."""
+    server, before = ForkServer(), children()
+    with assigned() as (assignment, _), assigned() as (another, _), trio.fail_after(30):
+        process = await server.start(assignment)
+        [pid] = children() - before - {process.pid}
+        os.kill(pid, signal.SIGSTOP)
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def start() -> None:
+                with pytest.raises(ForkServerEnded) as ended:
+                    await server.start(another)
+                assert ended.value.code == -signal.SIGKILL
+
+            await trio.testing.wait_all_tasks_blocked()
+            os.kill(pid, signal.SIGKILL)
         other = await server.start(another)
         for each in (process, other):
             each.kill()

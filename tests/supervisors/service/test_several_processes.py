@@ -250,10 +250,13 @@ def test_process_is_replaced_after_the_fork_server_was_killed(site: LiveSite) ->
     before = pids(site)
     [fork_server] = site.children() - set(before.values())
     os.kill(fork_server, signal.SIGKILL)
+    ended = Path(f"/proc/{fork_server}/stat")
+    eventually(lambda: ended.read_text().rpartition(") ")[2].startswith("Z"))
     os.kill(before[2], signal.SIGKILL)
     eventually(lambda: pids(site)[2] != before[2])
     [another] = site.children() - set(pids(site).values())
     assert another != fork_server
+    assert "ForkServerEnded" not in (site.folder / "serve.log").read_text()
 
 
 def test_replaced_process_keeps_the_configuration_of_the_others(
