@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -150,3 +151,37 @@ def test_runtime_page_costs_are_those_of_the_benchmarks() -> None:
     assert [list(row) for row in shown] == [
         [f"{1e6 / rate:.1f}" for rate in rates[name]] for name in names
     ]
+
+
+MESSAGE = re.compile(r"`((?:[Tt]he (?:database|process)|lost the|a group|connect:|fw: ) ?[^`]+)`")
+
+
+def texts_of_the_code() -> str:
+    """All texts of the packages, with values in place of which there is a zero byte."""
+    found = []
+    for folder in ("fw_actors", "fw_cli", "supervisors", "web"):
+        for file in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.JoinedStr):
+                    parts = [
+                        part.value if isinstance(part, ast.Constant) else "\0"
+                        for part in node.values
+                    ]
+                    found.append("".join(map(str, parts)))
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.append(node.value)
+    return "\n".join(found)
+
+
+def test_operating_page_quotes_messages_of_the_code() -> None:
+    """`…` and numbers stand for values."""
+    quoted = {
+        message
+        for page in ("operating.md", "scaling.md")
+        for message in MESSAGE.findall((DOCS / page).read_text())
+    }
+    assert len(quoted) > 8
+    texts = texts_of_the_code() + "server is in hot standby mode"  # libpq's
+    for message in quoted:
+        for part in re.split(r" ?… ?|\b\d+\b", message):
+            assert part.strip(" :.") in texts, message
