@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -13,9 +15,19 @@ from fw_actors.config.load import (
     DEFAULT_DATABASE,
     DEFAULT_SENDER,
     PORTS,
+    read_deployment,
+    read_mail,
 )
-from fw_actors.config.model import MAX_ARGON2, Argon2
-from fw_actors.config.parsing import VARIABLES
+from fw_actors.config.model import (
+    MAX_ARGON2,
+    Argon2,
+    LogFormat,
+    LogLevel,
+    Mode,
+    Security,
+    TransportKind,
+)
+from fw_actors.config.parsing import VARIABLES, Environment, Source
 from fw_actors.config.policy import (
     RESERVED_APPS,
     SECTIONS,
@@ -92,3 +104,35 @@ def test_configuration_page_shows_the_defaults_of_variables() -> None:
 
 def test_configuration_page_lists_reserved_app_names() -> None:
     assert ", ".join(f"`{name}`" for name in RESERVED_APPS) in PAGE
+
+
+@pytest.mark.parametrize(
+    ("variable", "choices"),
+    [
+        ("FW_MODE", get_args(Mode)),
+        ("FW_LOG", get_args(LogFormat)),
+        ("FW_LOG_LEVEL", get_args(LogLevel)),
+        ("FW_MAIL_TRANSPORT", get_args(TransportKind)),
+        ("FW_SMTP_SECURITY", get_args(Security)),
+        ("FW_WEBHOOKS", ("on", "off")),
+        ("FW_TRUST_PROXY", ("off", "on")),
+    ],
+)
+def test_configuration_page_lists_the_words_of_variables(
+    variable: str, choices: tuple[str, ...]
+) -> None:
+    shown = re.findall("`([a-z]+)`", ROWS[variable][1].partition(";")[0])
+    assert shown[: len(choices)] == list(choices)
+
+
+def test_configuration_page_defaults_of_words_are_those_of_the_code() -> None:
+    env = Environment({}, Source(".env", {}))
+    deployment, mail = read_deployment(env), read_mail(env)
+    assert f"`{deployment.mode}`" == ROWS["FW_MODE"][0]
+    assert f"`{deployment.log_format}`" == ROWS["FW_LOG"][0]
+    assert f"`{deployment.log_level}`" == ROWS["FW_LOG_LEVEL"][0]
+    assert f"`{mail.transport}`" == ROWS["FW_MAIL_TRANSPORT"][0]
+    assert f"`{mail.security}`" == ROWS["FW_SMTP_SECURITY"][0]
+    assert f"`{deployment.clock_offset:g}`" == ROWS["FW_CLOCK_OFFSET"][0]
+    assert not deployment.webhooks_off
+    assert deployment.trust_proxy.is_off
