@@ -13,7 +13,7 @@ from fw_actors.documents import rest
 from fw_actors.errors import AuthenticationError
 from tests.simulation.clients import MANAGER, SimulatedClient, lost, refused
 from tests.simulation.node import NodeProcess
-from tests.simulation.people import Guesses, KnownSession, SimulatedAccount
+from tests.simulation.people import SESSION_MS, Guesses, KnownSession, SimulatedAccount
 from tests.simulation.post_office import Letter
 
 TEMPLATES = {"recovery": LinkKind.RECOVERY, "invitation": LinkKind.INVITATION}
@@ -62,7 +62,7 @@ class AccessWork:
         if alive and expired and jumps == self.world.clock.jumps:
             self.world.broke(f"a session of {account.name} is used after its expiry")
         certain = state == "live" and not changed and account.certain
-        young = self.world.clock.now() < session.expires
+        young = self.world.clock.now() < session.certain_until
         if isinstance(outcome, AuthenticationError) and certain and young:
             self.world.broke(f"a session of {account.name} is lost")
 
@@ -181,7 +181,8 @@ class AccessWork:
             if same and not account.enabled:
                 self.world.broke(f"{usr} is disabled, and signed in")
             state = "live" if same else "unknown"
-            account.sessions.append(KnownSession(outcome.sid, outcome.expires, state))
+            until = min(outcome.expires, self.world.clock.now() + SESSION_MS)
+            account.sessions.append(KnownSession(outcome.sid, outcome.expires, until, state))
         elif isinstance(outcome, AuthenticationError) and same and account.enabled:
             self.world.broke(f"the right password of {usr} was refused as wrong")
 

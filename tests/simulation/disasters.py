@@ -105,6 +105,7 @@ class Disasters:
         seconds = self.dice.choice(_JUMPS)
         self.world.trace("machine", f"the clock is set by {seconds} s")
         self.world.clock.jump(seconds)
+        self.world.people.clock_was_set(self.world.clock.now())
 
     async def _freeze(self) -> None:
         incarnation = self.dice.choice(self.world.nodes).incarnation

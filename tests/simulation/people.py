@@ -8,6 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
+
+from fw_actors.runtime.clock import MS_PER_DAY
+
+SESSION_DAYS: Final = 1
+SESSION_MS: Final = SESSION_DAYS * MS_PER_DAY
 
 
 @dataclass(kw_only=True)
@@ -72,10 +78,15 @@ class SimulatedAccount(Changing):
 
 @dataclass
 class KnownSession:
-    """A sid of a user; `state` is live, ended or unknown."""
+    """A sid of a user; `state` is live, ended or unknown.
+
+    It lasts until `expires`, and at least until `certain_until`: after the clock was set back, the
+    service may shorten it to a lifetime from then on (O-163).
+    """
 
     sid: str
     expires: int
+    certain_until: int
     state: str = "live"
 
 
@@ -110,6 +121,12 @@ class Directory:
         )
         self.accounts[name] = account
         return account
+
+    def clock_was_set(self, now: int) -> None:
+        """Note that no session is certain to last longer than its lifetime from now on."""
+        for account in self.accounts.values():
+            for session in account.sessions:
+                session.certain_until = min(session.certain_until, now + SESSION_MS)
 
     def of_email(self, email: str) -> SimulatedAccount | None:
         """Return whose address this is."""

@@ -20,7 +20,7 @@ from tests.simulation.faulty_store import InjectedDefect, Weather
 from tests.simulation.incarnation import Incarnation
 from tests.simulation.ledger import Ledger, Rules
 from tests.simulation.node import NodeProcess, SimulatedNode
-from tests.simulation.people import Directory, Guesses
+from tests.simulation.people import SESSION_DAYS, Directory, Guesses
 from tests.simulation.post_office import Letter, PostOffice
 from tests.simulation.receivers import ReceivedRequest, SimulatedReceiver, fault_of
 from tests.simulation.signers import Signers
@@ -52,7 +52,7 @@ def site_config(folder: Path, dice: random.Random) -> Config:
         lockout_minutes=1,
         reset_minutes=dice.randint(1, 3),
         invite_hours=1,
-        session_days=1,
+        session_days=SESSION_DAYS,
         backoff_seconds=dice.choice((0.2, 0.5, 1.0)),
         backoff_cap_seconds=dice.choice((2.0, 4.0)),
         delivery_concurrency=dice.choice((1, 2, 8, 64)),
