@@ -377,5 +377,5 @@ def _surroundings(
     return Surroundings(
         seed, clock, SimulationTrace(trio.current_time()), nursery, Weather(), listeners,
         PostOffice(random.Random(1), stamp), lambda incarnation: None, lambda password: None,
-        failed, nothing,
+        failed, nothing, lambda: None,
     )  # fmt: skip

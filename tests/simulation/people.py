@@ -160,6 +160,11 @@ class Guesses:
             return f"{counted} guesses at {identifier} were hashed; {allowed} are allowed"
         return None
 
+    def clock_corrected(self, now: int) -> None:
+        """Attempts that would have been made in the future count as made now (O-163)."""
+        for times in (*self.hashed.values(), *self.clearings.values()):
+            times[:] = [min(at, now) for at in times]
+
     def forgiven(self, now: int, *identifiers: str) -> None:
         """A success, an unlock or a new password cleared the counters of these.
 

@@ -49,6 +49,8 @@ class TraceLog:
     incarnation: Incarnation
     failed: Callable[[Incarnation, Exception], None]
     """Called for a defect that the service has caught: there must be none."""
+    corrected: Callable[[], None]
+    """Called after times in the future were corrected."""
 
     def info(self, event: str, **fields: object) -> None:
         """Note an event."""
@@ -59,6 +61,8 @@ class TraceLog:
 
     def warning(self, event: str, **fields: object) -> None:
         """Note an event, with its error."""
+        if event == "clock.corrected":
+            self.corrected()
         if not self.incarnation.dead:
             self.trace(self.incarnation.label, f"log {event} {fields.get('error', '')}".rstrip())
 
@@ -84,6 +88,7 @@ class Surroundings:
     hashed: Callable[[str], None]
     process_failed: Callable[[Incarnation, Exception], None]
     stopped: Callable[[Incarnation, NodeProcess], None]
+    corrected: Callable[[], None]
 
     def seed_of(self, what: str) -> int:
         """Return the seed of one source of chance: none depends on how often another is asked."""
@@ -92,4 +97,4 @@ class Surroundings:
 
     def log_of(self, incarnation: Incarnation) -> TraceLog:
         """Return the log of one process."""
-        return TraceLog(self.trace, incarnation, self.process_failed)
+        return TraceLog(self.trace, incarnation, self.process_failed, self.corrected)

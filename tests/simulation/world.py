@@ -100,6 +100,7 @@ class World:
         self.around = Surroundings(
             seed, self.clock, self.trace, nursery, self.weather, self._listeners(),
             self.post_office, self._committed, self._hashed, self._process_failed, self._stopped,
+            self._corrected,
         )  # fmt: skip
         self.one_service = self.dice("processes").random() < 0.5
         """Whether the two processes are those of one service, or one is a service of its own."""
@@ -216,6 +217,9 @@ class World:
         broken = self.guesses.note(password, self.clock.now())
         if broken is not None:
             self.broke(broken)
+
+    def _corrected(self) -> None:
+        self.guesses.clock_corrected(self.clock.now())
 
     def _process_failed(self, incarnation: Incarnation, error: Exception) -> None:
         self.trace(incarnation.label, f"failed: {type(error).__name__}")
