@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from typing import Any
 
 import argon2
 import bcrypt
@@ -204,6 +205,29 @@ async def test_decoy_costs_one_hash_of_its_scheme(
     monkeypatch.setattr(module, name, counted)
     assert not (await hasher().verify(None, WORD, decoy=cost)).ok
     assert runs == [name]
+
+
+@pytest.mark.parametrize("size", [16, 20, 32, 64, 128])
+@pytest.mark.parametrize("digest", ["sha1", "sha256", "sha512"])
+def test_pbkdf2_hash_costs_its_iterations_once(
+    monkeypatch: pytest.MonkeyPatch, digest: str, size: int
+) -> None:
+    """PBKDF2 does all iterations for each block: a long digest would cost more than the limit, and
+    one of SHA-1 half as much as its decoy (A-47, C-163)."""
+    text = hashlib.pbkdf2_hmac(digest, BYTES, b"seasalt", 10, dklen=size).hex()
+    stored = parse_imported(f"pbkdf2:{digest}:10$seasalt${text}")
+    sizes: list[int] = []
+    pbkdf2: Any = hashlib.pbkdf2_hmac
+
+    def measured(*given: Any, dklen: int) -> Any:
+        sizes.append(dklen)
+        return pbkdf2(*given, dklen=dklen)
+
+    monkeypatch.setattr("hashlib.pbkdf2_hmac", measured)
+    assert stored.fits(BYTES)
+    assert not stored.fits(BYTES + b"x")
+    stored.cost.spend(BYTES)
+    assert max(sizes) <= hashlib.new(digest).digest_size
 
 
 async def test_bcrypt_hash_fits_nothing_if_the_library_is_missing(
