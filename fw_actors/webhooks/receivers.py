@@ -209,9 +209,9 @@ _WEBHOOK: Final[sa.BindParameter[Any]] = sa.bindparam("webhook_is")
 _SINCE: Final[sa.BindParameter[Any]] = sa.bindparam("since_is", type_=sa.BigInteger())
 _ENABLED: Final = sa.func.coalesce(_W.enabled, 0)
 _COLUMNS: Final = (
-    _HEALTH.webhook, _W.title, _W.url, _W.owner, _HEALTH.last_error, _HEALTH.last_success,
-    _ENABLED, _HEALTH.failures, _HEALTH.failing_since, _HEALTH.last_failure, _HEALTH.noticed,
-    _HEALTH.notice_open, _HEALTH.disabled,
+    _HEALTH.webhook, _W.title, _W.url, _W.owner, _W.creation,
+    _HEALTH.last_error, _HEALTH.last_success, _ENABLED, _HEALTH.failures, _HEALTH.failing_since,
+    _HEALTH.last_failure, _HEALTH.noticed, _HEALTH.notice_open, _HEALTH.disabled,
 )  # fmt: skip
 _FAILING: Final = sa.and_(_ENABLED == 1, _HEALTH.failures >= FAILURES)
 _OUTAGES: Final = sa.select(*_COLUMNS).select_from(
@@ -271,9 +271,10 @@ class _OutageRow:
     """A row of `_OUTAGES`."""
 
     def __init__(self, row: tuple[Any, ...]) -> None:
-        self.name, title, url, owner, error, self.last_success, *state = row
+        self.name, title, url, owner, created, error, self.last_success, *state = row
         self.label = public_label(title, url)
-        self.owner, self.error = owner or "", error_without_location(error or "")
+        self.owner, self.created = owner or "", created
+        self.error = error_without_location(error or "")
         enabled, failures, since, last, noticed, notice_open, disabled = state
         self.outage = ReceiverOutage(
             bool(enabled), failures, since, last, noticed, bool(notice_open), disabled
@@ -390,7 +391,7 @@ class ReceiverNotices:
 
     def _mail(self, fw: Fw, template: Template, found: _OutageRow, since: int) -> None:
         about = FailingWebhook(found.label, found.name, since, found.outage.failures, found.error)
-        for (user,) in fw.tx.rows(self._recipients, owner=found.owner):
+        for (user,) in fw.tx.rows(self._recipients, owner=found.owner, created=found.created):
             notice = Notice(failing_webhook=about)
             self._outbox.to_user(fw.tx, template, user, owner=ADMINISTRATOR, notice=notice)
 
@@ -411,7 +412,11 @@ def _recipients_of(registry: Registry) -> Statement:
     manages = sa.and_(
         roles.parent == users.name, roles.parenttype == "User", roles.role == SYSTEM_MANAGER
     )
-    owns = users.name == sa.bindparam("owner")
+    owns = sa.and_(
+        users.name == sa.bindparam("owner"),
+        # Not a later account of that name, after a deletion or a rename.
+        users.creation <= sa.bindparam("created", type_=sa.BigInteger()),
+    )
     return Statement(
         sa.select(users.name)
         .where(

@@ -132,6 +132,15 @@ async def test_notice_goes_to_owner_but_not_scoped_users(tmp_path: Path) -> None
         assert [row[0] for row in await mails(office)] == ["mona@x.test", "olive@x.test"]
 
 
+async def test_notice_goes_to_no_later_account_of_the_owners_name(tmp_path: Path) -> None:
+    """B-340: the owner was deleted, and another user has the name now."""
+    async with failing_site(tmp_path) as (office, _):
+        await office.sql("UPDATE doc_webhook SET owner = 'olive', creation = creation - 1")
+        await office.hire("olive", password=None)
+        await sweep(office)
+        assert [row[0] for row in await mails(office)] == ["mona@x.test"]
+
+
 async def test_notice_is_sent_once_by_two_processes(tmp_path: Path) -> None:
     """The later process finds the notice recorded (B-341)."""
     async with failing_site(tmp_path) as (office, name), open_office(tmp_path) as other:
