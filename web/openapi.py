@@ -163,9 +163,11 @@ def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operati
     shown["operationId"], shown["tags"] = name, [name.partition(".")[0]]
     shown["responses"] = {str(status): each for status, each in shown["responses"].items()}
     for parameter in shown["parameters"]:
-        if parameter["name"] in _PARAMETERS:
-            parameter.update(_PARAMETERS[parameter["name"]])
-            parameter["example"] = PARAMETERS[parameter["name"]]
+        own = f"{name} {parameter['name']}"
+        key = own if own in _PARAMETERS else parameter["name"]
+        if key in _PARAMETERS:
+            parameter.update(_PARAMETERS[key])
+            parameter["example"] = PARAMETERS[key]
     rule = operation.body
     if rule is not None and verb != "DELETE":  # it must be empty; generators advise against one
         body = shown.setdefault("requestBody", {"content": {_JSON: {"schema": OPEN_OBJECT}}})
@@ -212,6 +214,7 @@ _NAMES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _RESOURCE: Final = "/api/resource/<doctype>"
+# By name, or by operation and name where it means something else there.
 _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
         "doctype": {"description": "The name of a DocType, such as Webhook."},
@@ -247,6 +250,14 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "since": {"description": "The earliest time, in ISO 8601."},
         "until": {"description": "The latest time, in ISO 8601."},
         "before": {"description": "The `next` of the page before."},
+        "jobs.list.get before": {
+            "description": "The last id of the page before.",
+            "schema": {"type": "integer", "minimum": 0},
+        },
+        "queue": {"description": "A queue of jobs: app or mail."},
+        "state": {"description": "The state of a job: ready, scheduled, leased or failed."},
+        "function": {"description": "The function of a job, or the template of a mail."},
+        "user": {"description": "The user of a job."},
     }
 )
 

@@ -112,5 +112,10 @@ PARAMETERS: Final[Mapping[str, Any]] = MappingProxyType(
         "since": "2026-01-02T03:04:05.678Z",
         "until": "2026-01-03T03:04:05.678Z",
         "before": f"1767323045678.1.{_DELIVERY}",
+        "jobs.list.get before": 4711,
+        "queue": "mail",
+        "state": "failed",
+        "function": "recovery",
+        "user": "ida",
     }
 )

@@ -61,6 +61,7 @@ async def test_explain_requires_a_manager(tmp_path: Path) -> None:
         ("responseStatus=99", "responseStatus"),
         ("limit=null", "limit"),
         ("limit=-1", "limit"),
+        pytest.param(f"limit={'9' * 5000}", "limit", id="limit with 5,000 digits"),
         ("limit=501", "limit"),
         ("before=x", "before"),
         ("result=x", "result"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fw_actors.store import Tx, jobs
 from tests.http_site import HttpSite
 
@@ -49,3 +51,50 @@ async def test_jobs_operations_require_a_manager_and_name_bad_arguments(site: Ht
     for body, field in wrong:
         reply = await site.op("jobs.list", body, sid=boss)
         assert (reply.status, reply.json["error"]["extra"]["field"]) == (400, field)
+
+
+JOBS = "/api/method/core.services.jobs.list"
+
+
+async def test_jobs_list_is_answered_by_get_and_without_a_body(site: HttpSite) -> None:
+    """An operation that only reads accepts GET, and no body for `{}` (H-19, H-20)."""
+    await site.hire("boss", "System Manager")
+    boss = await site.sid("boss")
+    first, second = await site.site.store.write(fail_two)
+    page = f"?queue=app&state=failed&function=notes.report&limit=1&before={second}"
+    for method, query, found in (
+        ("GET", "", [second, first]),
+        ("POST", "", [second, first]),
+        ("GET", page, [first]),
+        ("GET", "?user=ann", []),
+    ):
+        reply = await site.ask(method, JOBS + query, sid=boss)
+        assert reply.status == 200, reply.json
+        assert [job["id"] for job in reply.json["jobs"]] == found
+    assert (await site.ask("HEAD", JOBS, sid=boss)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"),
+        ("limit=501", "limit"),
+        ("limit=", "limit"),
+        ("limit=-1", "limit"),
+        ("before=null", "before"),
+        ("before=1.5", "before"),
+        ("before=9007199254740993", "before"),
+        ("state=done", "state"),
+        ("queue=webhook", "queue"),
+        ("x=1", "x"),
+    ],
+)
+async def test_jobs_list_by_get_names_a_bad_parameter(
+    site: HttpSite, query: str, field: str
+) -> None:
+    """The form of a query is checked like that of a body (H-12, H-18)."""
+    await site.hire("ann")
+    await site.hire("boss", "System Manager")
+    reply = await site.ask("GET", f"{JOBS}?{query}", sid=await site.sid("boss"))
+    assert (reply.status, reply.json["error"]["extra"]["field"]) == (400, field)
+    assert (await site.ask("GET", JOBS, sid=await site.sid("ann"))).status == 403

@@ -24,7 +24,7 @@ from web.json_input import read_struct
 from web.operations import BodyRule, Operation, Route
 from web.response import Response, json_response
 from web.response_schemas import AttemptsResponse, ListedAttemptDetails
-from web.routes.operations import SERVICES, GatewayRoutes
+from web.routes.operations import SERVICES, GatewayRoutes, whole_number
 
 
 class AttemptsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -70,9 +70,7 @@ class AttemptRoutes(GatewayRoutes):
 
 def _from_query(query: Mapping[str, str]) -> AttemptsRequest:
     for name in ("responseStatus", "limit"):
-        text = query.get(name, "0")
-        if not (text.isascii() and text.isdigit()):  # msgspec converts "null" to None
-            raise BadRequestError(f"{name} must be a positive whole number.", field=name)
+        whole_number(query, name)  # msgspec converts "null" to None, and names no field
     try:
         return msgspec.convert(query, AttemptsRequest, strict=False)
     except msgspec.ValidationError as error:

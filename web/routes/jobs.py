@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -11,10 +12,17 @@ from fw_actors.documents.fields import iso
 from fw_actors.ops.queued_jobs import JobFacts, JobFilter
 from fw_actors.rules import JOBS_LISTED
 from web.exchange import Exchange
-from web.operations import Route
+from web.json_input import read_struct
+from web.operations import BodyRule, Operation, Route
 from web.response import Response, json_response
 from web.response_schemas import ChangedJobsResponse, JobDetails, JobsResponse
-from web.routes.operations import GatewayRoutes, time_or_null, write_route
+from web.routes.operations import (
+    SERVICES,
+    GatewayRoutes,
+    time_or_null,
+    whole_number,
+    write_route,
+)
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -46,14 +54,20 @@ class MatchingJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     user: str = ""
 
 
+LISTING: Final = BodyRule(partial(read_struct, kind=ListJobsRequest), optional=True)
+QUERY: Final = frozenset({"queue", "state", "function", "user", "limit", "before"})
+
+
 class JobRoutes(GatewayRoutes):
     """The routes by which System Managers administer jobs of apps, and mails."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
         matching, many = MatchingJobsRequest, ChangedJobsResponse
+        post = Operation(self.list, body=LISTING, response=JobsResponse)
+        get = Operation(self.list, query=QUERY, response=JobsResponse)
         return [
-            write_route("jobs.list", self.list, ListJobsRequest, response=JobsResponse),
+            Route(SERVICES + "jobs.list", {"POST": post, "GET": get}),
             write_route("jobs.retry", self.retry, JobRequest),
             write_route("jobs.cancel", self.cancel, JobRequest),
             write_route("jobs.retryMatching", self.retry_many, matching, response=many),
@@ -62,10 +76,11 @@ class JobRoutes(GatewayRoutes):
 
     async def list(self, exchange: Exchange) -> Response:
         """List jobs of apps and mails, the newest first, at most 500."""
-        body: ListJobsRequest = exchange.body
+        body = exchange.body
+        asked = body if isinstance(body, ListJobsRequest) else _from_query(exchange.query)
         found = await self._read(
             exchange,
-            lambda fw: self._gateway.jobs.listed(fw, _filter(body), body.limit, body.before),
+            lambda fw: self._gateway.jobs.listed(fw, _filter(asked), asked.limit, asked.before),
         )
         return json_response(JobsResponse([_details(job) for job in found]))
 
@@ -97,6 +112,14 @@ class JobRoutes(GatewayRoutes):
         number = exchange.body.job
         await self._write(exchange, lambda fw: act(fw, number))
         return json_response({"ok": True})
+
+
+def _from_query(query: Mapping[str, str]) -> ListJobsRequest:
+    texts = {name: query.get(name, "") for name in ("queue", "state", "function", "user")}
+    limit = whole_number(query, "limit")
+    return ListJobsRequest(
+        **texts, limit=JOBS_LISTED if limit is None else limit, before=whole_number(query, "before")
+    )
 
 
 def _filter(body: ListJobsRequest | MatchingJobsRequest) -> JobFilter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -10,8 +10,9 @@ import msgspec
 
 from fw_actors.actors.gateway import Gateway
 from fw_actors.documents.fields import iso
+from fw_actors.errors import BadRequestError
 from web.exchange import Exchange
-from web.json_input import PLAIN, CharacterRules, read_struct
+from web.json_input import LONGEST_INTEGER, MAX_INTEGER, PLAIN, CharacterRules, read_struct
 from web.operations import BodyRule, Operation, OperationHandler, Route
 from web.response_schemas import OkResponse
 
@@ -75,3 +76,18 @@ def value_or_none(value: T | msgspec.UnsetType) -> T | None:
 def time_or_null(milliseconds: int | None) -> str | None:
     """Return a time in the format of JSON, or None without one."""
     return None if milliseconds is None else iso(milliseconds)
+
+
+def whole_number(query: Mapping[str, str], name: str) -> int | None:
+    """Return a number of the query, or None without it.
+
+    Raises: BadRequestError for any other text, and for a number beyond 2^53.
+    """
+    text = query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise BadRequestError(f"{name} must be a whole number, 0 or more.", field=name)
+    if len(text) > LONGEST_INTEGER or int(text) > MAX_INTEGER:
+        raise BadRequestError(f"{name} must not exceed 2^53.", field=name)
+    return int(text)
