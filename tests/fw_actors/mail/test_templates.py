@@ -99,6 +99,14 @@ def test_mail_subject_holds_only_site_name() -> None:
     }  # fmt: skip
 
 
+def test_mail_templates_are_those_of_the_contract() -> None:
+    """An operator filters Email Delivery by these names (O-53)."""
+    assert {template.value for template in Template} == {
+        "recovery", "invitation", "password_changed", "api_key_made", "new_device",
+        "webhook_failing", "webhook_disabled",
+    }  # fmt: skip
+
+
 def test_mail_template_refuses_invalid_recipient() -> None:
     with pytest.raises(UnsafeHeaderError):
         render(Template.RECOVERY, values(recipient="a@x.test, b@x.test"))
