@@ -175,6 +175,24 @@ async def test_sign_in_accepts_any_other_text(site: HttpSite) -> None:
         assert hashes().hashes == number + 1, "one for the account, one for each try"
 
 
+async def test_sign_in_with_control_character_in_name_is_malformed(site: HttpSite) -> None:
+    """Control characters in an identifier or a new name are 400 over HTTP and move no counter;
+    hidden ones are 401 and 422 (A-14, A-33, H-12, H-16)."""
+    await site.hire("boss", "System Manager")
+    boss = await site.sid("boss")
+    for character, sign_in, creation in (
+        ("\x01", 400, 400), ("\t", 400, 400), ("\x7f", 400, 400), ("\x85", 400, 400),
+        ("\u00ad", 401, 422), ("\u202e", 401, 422),
+    ):  # fmt: skip
+        counted = len(await site.rows("SELECT * FROM fw_login_attempt"))
+        name = f"a{character}nn"
+        assert (await site.login(name, PASSWORD)).status == sign_in
+        counters = await site.rows("SELECT * FROM fw_login_attempt")
+        assert (len(counters) > counted) == (sign_in == 401)
+        invited = await site.op("users.invite", {"email": "ann@x.test", "name": name}, sid=boss)
+        assert (invited.status, invited.error["extra"]["field"]) == (creation, "name")
+
+
 async def test_sign_in_hashes_once_and_never_for_429(site: HttpSite) -> None:
     """`fw_password_hashes_total` counts decoys too (A-119), and a throttled attempt hashes
     nothing (A-42)."""
