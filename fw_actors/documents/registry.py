@@ -129,7 +129,8 @@ def whitelist(
 ) -> Whitelisted | Callable[[Callable[..., Any]], Whitelisted]:
     """Make a function callable over HTTP, by POST, in a write transaction.
 
-    `roles`: the roles that may call it, in addition to System Managers; none: every signed-in user.
+    `roles`: the roles that may call it, in addition to System Managers; without it every signed-in
+    user may. An empty list is reported at start.
     """
     if function is not None:
         given: object = function  # an app may not use a type checker
@@ -267,6 +268,10 @@ def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
         if not isinstance(function.given_roles, list | tuple):
             yield f"{where}: roles must be a list of names"
             continue
+        if function.given_roles == []:  # a list that was filtered would open it to all
+            yield (
+                f"{where}: roles must name a role; without roles every signed-in user may call it"
+            )
         for role in function.roles:
             if not is_name(role):
                 yield f"{where}: roles: {role!r} cannot be a role: {NAME_RULE}"

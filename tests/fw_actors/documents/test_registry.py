@@ -244,11 +244,15 @@ def test_registry_reports_invalid_role_with_function() -> None:
     @whitelist(roles="Boss")
     def crawl(fw: Any) -> None: ...
 
+    @whitelist(roles=[])
+    def swim(fw: Any) -> None: ...
+
     with pytest.raises(ConfigurationError) as refusal:
-        Registry((), (fly, crawl))
-    first, second = refusal.value.problems
+        Registry((), (fly, crawl, swim))
+    first, second, third = refusal.value.problems
     assert first.startswith(f"{__file__}: function fly: roles: 'a/b' cannot be a role")
     assert second == f"{__file__}: function crawl: roles must be a list of names"
+    assert third.startswith(f"{__file__}: function swim: roles must name a role")
     with pytest.raises(ConfigurationError, match="roles must be a list of names"):
         Registry((), (Whitelisted(lambda fw: None, None),))  # type: ignore[arg-type]
 
