@@ -169,7 +169,8 @@ class SelfService:
         sessions.revoke(fw.tx, fw.user, handle, self._policy.session_idle_days)
 
     def revoke_other_sessions(self, fw: Fw, caller: Caller) -> int:
-        """End the user's other sessions; return their number."""
+        """End the user's other sessions, also that of a concurrent sign-in; return their number."""
+        lock_account(fw.tx, fw.user)
         _require_own(fw, caller)
         return sessions.end_all(
             fw.tx, fw.user, caller.session, idle_days=self._policy.session_idle_days

@@ -117,12 +117,14 @@ def unlock(fw: Fw, accounts: Accounts, installation_key: bytes, identifier: str)
 def revoke_sessions(fw: Fw, user: str, idle_days: int) -> int:
     """End all sessions of a user; return the number of live ones.
 
-    `idle_days` is the policy's `sessionIdleDays`.
+    A concurrent sign-in or rename of the account ends first: its sessions are among them, or the
+    former name is not found. `idle_days` is the policy's `sessionIdleDays`.
 
     Raises: PermissionDeniedError; NotFoundError.
     """
     if not fw.rights.manages:
         raise PermissionDeniedError
+    lock_account(fw.tx, user)
     account = fw.get_doc("User", user)
     permissions.require_account(fw, account)
     return sessions.end_all(fw.tx, str(account.name), idle_days=idle_days)

@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 
 from fw_actors.access import attempts
+from fw_actors.access.accounts import lock_account
 from fw_actors.access.administration import SelfService
 from fw_actors.access.links import LinkKind, Links
 from fw_actors.access.passwords import AdmittedChange, PasswordChange, PasswordChanges, set_password
 from fw_actors.access.recovery import LinkMail, resend
+from fw_actors.access.sessions import Caller
 from fw_actors.access.sessions import begin as begin_session
 from fw_actors.access.sign_in import Admitted, SignIn, SignInAttempt
-from fw_actors.access.users import add_user, set_enabled
+from fw_actors.access.users import add_user, revoke_sessions, set_enabled
 from fw_actors.documents import rest
 from fw_actors.errors import (
     AuthenticationError,
@@ -243,6 +245,44 @@ async def test_password_change_by_replaced_password_is_refused(
     assert isinstance(refusal, AuthenticationError)
     kept = await site.store.read(lambda tx: tx.raw("SELECT hash FROM fw_password"))
     assert kept == [{"hash": hashed}]
+
+
+async def begin(site: Site, user: str) -> None:
+    opened = partial(begin_session, handle="s1", sid="secret", ip="", user_agent="", days=1)
+    await site.store.write(partial(opened, user=user))
+
+
+@pytest.mark.parametrize("by", ["manager", "owner"])
+async def test_revocation_ends_the_session_of_an_overlapping_sign_in(
+    site: Site, overlap: Overlap, by: str
+) -> None:
+    """`users.revokeUserSessions` (A-292) and `sessions.revokeMyOtherSessions` (A-252)."""
+    await hire(site, "ada")
+    own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
+    await begin(site, "ada")
+
+    def sign_in(tx: Any) -> None:
+        lock_account(tx, "ada")
+        begin_session(tx, handle="s2", sid="other", user="ada", ip="", user_agent="", days=1)
+
+    def revoke(fw: Any) -> int:
+        if by == "manager":
+            return revoke_sessions(fw, "ada", 0) - 1
+        return own.revoke_other_sessions(fw, Caller("ada", frozenset(), "s1"))
+
+    user = "ada" if by == "owner" else "Administrator"
+    assert (await overlap(sign_in, partial(site.write, user, revoke)))[1] == 1
+
+
+async def test_revocation_during_rename_of_the_account_is_not_found(
+    site: Site, overlap: Overlap
+) -> None:
+    """It ended no session, and said so as if there were none (A-292)."""
+    await hire(site, "ada")
+    await begin(site, "ada")
+    rename = as_administrator(site, lambda fw: fw.get_doc("User", "ada").rename("eve"))
+    revoke = partial(site.write, "Administrator", lambda fw: revoke_sessions(fw, "ada", 0))
+    assert isinstance((await overlap(rename, revoke))[1], NotFoundError)
 
 
 async def test_overlapping_links_leave_one_valid_token(site: Site, overlap: Overlap) -> None:
