@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Self
 
 from fw_actors.config import Secrets
@@ -383,8 +384,12 @@ class Database:
     def sql(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Run one statement with `:name` parameters; return its rows as dicts.
 
-        Raises: ValidationError for transaction, savepoint, ATTACH and PRAGMA statements, and for a
-            row that breaks a rule of its table; DuplicateError for a duplicate row.
+        Values are None, finite numbers, text and bytes, as the columns hold them: a Date is the
+        text `2026-01-31`, a Datetime milliseconds since 1970.
+
+        Raises: ValidationError for another value, for transaction, savepoint, ATTACH and PRAGMA
+            statements, and for a row that breaks a rule of its table; DuplicateError for a
+            duplicate row.
         """
         _validate_sql(text, params)
         try:
@@ -401,6 +406,21 @@ def _validate_sql(text: object, params: object) -> None:
         raise ValidationError('SQL must be text with a dict of values: {"name": value}.')
     if "\0" in text:  # PostgreSQL would run the text before it
         raise ValidationError("SQL must not contain a NUL character.")
+    for name, value in (params or {}).items():
+        if not _is_plain(value):
+            raise ValidationError(
+                f"The value of :{str(name)[:60]} must be None, a finite number, bytes, or text "
+                f"without NUL and lone surrogates, and is of type {type(value).__name__[:60]}; "
+                "columns hold a Date as YYYY-MM-DD, a Datetime as milliseconds since 1970."
+            )
+
+
+def _is_plain(value: object) -> bool:
+    """Whether both stores take a value of SQL as it is: SQLite would make texts of datetimes,
+    which equal no time in a column, and null of NaN."""
+    if isinstance(value, str):
+        return "\0" not in value and value.encode("utf-8", "ignore").decode() == value
+    return isinstance(value, int | bytes | None) or (isinstance(value, float) and isfinite(value))
 
 
 class Webhooks:

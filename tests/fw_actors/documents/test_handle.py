@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,33 @@ async def test_sql_refuses_unsupported_statement_and_keeps_transaction_usable(
 
     await desk.do(work)
     assert await desk.do(lambda fw: fw.exists("Customer", "ada")) == "ada"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [datetime(2026, 1, 1, tzinfo=UTC), date(2026, 1, 1), Decimal("1.5"), [1], {"a": 1},
+     float("nan"), "nul \0", "half \ud800"],
+)  # fmt: skip
+async def test_sql_refuses_value_that_the_stores_would_take_differently(
+    desk: ShopSite, value: Any
+) -> None:
+    """SQLite compared a datetime as a text, which no time in a column equals (D-197)."""
+
+    def work(fw: Any) -> list[dict[str, Any]]:
+        customer(fw)
+        with pytest.raises(ValidationError, match=r"^The value of :since must be "):
+            fw.db.sql("SELECT name FROM doc_customer WHERE creation > :since", {"since": value})
+        found: list[dict[str, Any]] = fw.db.sql("SELECT name FROM doc_customer")
+        return found
+
+    assert await desk.do(work) == [{"name": "ada"}]
+
+
+async def test_sql_accepts_all_plain_values(desk: ShopSite) -> None:
+    """None, numbers, text and bytes are passed as they are (D-197)."""
+    values = {"a": None, "b": True, "c": -5, "d": 1.5, "e": "ü\n", "f": b"\0"}
+    text = "SELECT " + ", ".join(f":{name} AS {name}" for name in values)
+    assert await desk.do(lambda fw: fw.db.sql(text, values)) == [{**values, "b": 1}]
 
 
 async def test_sql_constraint_violation_raises_document_error(desk: ShopSite) -> None:
