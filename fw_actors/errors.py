@@ -35,12 +35,15 @@ def _reworded(value: Any, reword: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return reword(value)
     if isinstance(value, dict):
-        return {key: _reworded(inner, reword) for key, inner in value.items()}
-    return [_reworded(inner, reword) for inner in value] if isinstance(value, list) else value
+        return {_reworded(key, reword): _reworded(inner, reword) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_reworded(inner, reword) for inner in value]
+    return value
 
 
 class FwError(Exception):
-    """An error that callers see. Raise one of its subclasses.
+    """An error that callers see. Raise one of its subclasses, or derive from one: a `status` of
+    its own must be one of an error, 400 to 599.
 
     `extra` holds details for programs (`extra.field`, `extra.retryAfter`); if empty, it is absent.
     """
@@ -49,6 +52,13 @@ class FwError(Exception):
     retry_after: int | None = None
     """Seconds after which the caller may retry, if known."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a status without which no response can be sent. Raises: TypeError."""
+        super().__init_subclass__(**options)
+        status: object = cls.status
+        if type(status) is not int or not 400 <= status <= 599:
+            raise TypeError(f"status of {cls.__name__} must be a whole number from 400 to 599")
+
     def __init__(self, message: str, field: str | None = None, **extra: object) -> None:
         if type(self) is FwError:
             raise TypeError("FwError is abstract; raise one of its subclasses")
@@ -56,7 +66,7 @@ class FwError(Exception):
         super().__init__(self.message)
         if field is not None:
             extra = {"field": field, **extra}
-        self.extra = {k: _whole(v) if isinstance(v, str) else v for k, v in extra.items()}
+        self.extra = _reworded(extra, _whole)
 
     @property
     def headers(self) -> dict[str, str]:
