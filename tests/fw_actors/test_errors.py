@@ -43,6 +43,7 @@ def test_error_class_of_an_app_needs_a_status_of_an_error(status: Any) -> None:
 
 def test_error_class_of_an_app_may_have_its_own_status() -> None:
     """D-196: an app's error has the status of its class, or of the class it derives from."""
-    own = type("TicketClosed", (ValidationError,), {"status": 410})
+    own: Any = type("TicketClosed", (ValidationError,), {"status": 410})
+    lost: Any = type("TicketLost", (ValidationError,), {})
     assert own("closed").details == {"type": "TicketClosed", "message": "closed"}
-    assert (own.status, type("TicketLost", (ValidationError,), {}).status) == (410, 422)
+    assert (own.status, lost.status) == (410, 422)
