@@ -63,10 +63,12 @@ def json_response(value: Any, status: int = 200, *headers: tuple[str, str]) -> R
 
 
 def error_response(error: FwError) -> Response:
-    """Return the envelope of an error, with the error's headers."""
-    return Response(
-        encode({"error": error.details}), error.status, headers=tuple(error.headers.items())
-    )
+    """Return the envelope of an error, with the error's headers.
+
+    The status is the class's: an app may have set the attribute on the error for its own use.
+    """
+    status = type(error).status
+    return Response(encode({"error": error.details}), status, headers=tuple(error.headers.items()))
 
 
 def error_in(error: BaseException) -> FwError | None:

@@ -44,6 +44,14 @@ def test_error_response_has_status_type_and_extra(
     assert shown.get("extra") == extra
 
 
+def test_error_response_has_the_status_of_the_class() -> None:
+    """An attribute that an app sets on the error, such as a ticket's status, is none of HTTP: the
+    connection was closed without a response (D-196)."""
+    error = errors.ConflictError("The ticket is closed.")
+    vars(error)["status"] = "closed"
+    assert error_response(error).status == 409
+
+
 def test_error_response_has_the_headers_of_the_error() -> None:
     assert dict(error_response(errors.TooManyRequestsError(12.1)).headers) == {"Retry-After": "13"}
     assert dict(error_response(errors.OverloadedError()).headers) == {"Retry-After": "1"}

@@ -303,7 +303,7 @@ class Rendering:
         title = next((t for kind, t in TITLES if isinstance(error, kind)), "That did not work")
         response = self.page(
             template,
-            error.status,
+            type(error).status,  # as in `error_response`
             title=title,
             message=error.message,
             request_id=exchange.request_id,
