@@ -51,12 +51,16 @@ class Whitelisted:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a plain function whose first parameter is the handle, and whose others
-        can be named in a body."""
+        """Whether it is a plain function whose first parameter is the handle."""
         kinds = [each.kind for each in self._signature.parameters.values()]
         takes_handle = bool(kinds) and kinds[0] in _POSITIONAL
-        named = inspect.Parameter.POSITIONAL_ONLY not in kinds[1:]
-        return takes_handle and named and not runs_later(self.function)
+        return takes_handle and not runs_later(self.function)
+
+    @property
+    def is_nameable(self) -> bool:
+        """Whether a body can name the parameters after the handle."""
+        kinds = [each.kind for each in self._signature.parameters.values()]
+        return inspect.Parameter.POSITIONAL_ONLY not in kinds[1:]
 
     @functools.cached_property
     def _types(self) -> dict[str, Any]:
@@ -265,6 +269,8 @@ def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
         where = f"{_file_of_module(function.module)}: function {function.function.__name__}"
         if not function.is_plain:
             yield f"{where}: it must be a plain function whose first parameter is fw"
+        elif not function.is_nameable:
+            yield f"{where}: its parameters after fw must accept names: write (fw, a), not (fw, a, /)"
         if not isinstance(function.given_roles, list | tuple):
             yield f"{where}: roles must be a list of names"
             continue

@@ -237,6 +237,16 @@ def test_declared_in_counts_listed_submodule_once(folder: Path) -> None:
     assert names(declared_in(modules)[0]) == ["Borrowed", "Mine"]
 
 
+def test_registry_reports_parameter_that_no_body_can_name() -> None:
+    """The message named the first parameter alone, which is right here (D-184)."""
+
+    @whitelist
+    def close(fw: Any, ticket: str, /) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="close: its parameters after fw must accept names"):
+        Registry((), (close,))
+
+
 def test_registry_reports_invalid_role_with_function() -> None:
     @whitelist(roles=["a/b", "Fine"])
     def fly(fw: Any) -> None: ...
