@@ -270,7 +270,7 @@ def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
         if not function.is_plain:
             yield f"{where}: it must be a plain function whose first parameter is fw"
         elif not function.is_nameable:
-            yield f"{where}: its parameters after fw must accept names: write (fw, a), not (fw, a, /)"
+            yield f"{where}: its parameters must be given by name: (fw, a) and not (fw, a, /)"
         if not isinstance(function.given_roles, list | tuple):
             yield f"{where}: roles must be a list of names"
             continue

@@ -243,7 +243,7 @@ def test_registry_reports_parameter_that_no_body_can_name() -> None:
     @whitelist
     def close(fw: Any, ticket: str, /) -> None: ...
 
-    with pytest.raises(ConfigurationError, match="close: its parameters after fw must accept names"):
+    with pytest.raises(ConfigurationError, match="close: its parameters must be given by name"):
         Registry((), (close,))
 
 
