@@ -15,6 +15,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property
 from operator import itemgetter
 from types import MappingProxyType
@@ -147,6 +148,19 @@ HOOKS: Final = (
     "before_validate", "validate", "before_save",
     "on_insert", "on_update", "on_submit", "on_cancel", "on_trash", "after_commit",
 )  # fmt: skip
+_HOOKS_ELSEWHERE: Final = MappingProxyType(
+    {
+        "before_insert": "before_save", "after_insert": "on_insert", "on_create": "on_insert",
+        "before_update": "before_save", "after_update": "on_update", "on_change": "on_update",
+        "after_save": "on_update", "on_save": "on_update", "before_submit": "before_save",
+        "after_submit": "on_submit", "before_cancel": "on_cancel", "after_cancel": "on_cancel",
+        "before_validation": "before_validate", "on_validate": "validate",
+        "before_delete": "on_trash", "on_delete": "on_trash", "after_delete": "on_trash",
+    }
+)  # fmt: skip
+"""Hooks of other frameworks, and those that serve the purpose here."""
+_HOOK_PREFIXES: Final = ("before_", "after_", "on_")
+_NEAR: Final = 0.9  # `on_updated` is near `on_update`, `after_comment` is not near `after_commit`
 ROW_ID: Final = "row_id"  # random, kept at a rename: encrypted values are bound to it
 # `vault` is not reserved: a field of this name hides the method, but `DocType.vault(doc, …)` works.
 _METHODS: Final = (
@@ -287,6 +301,7 @@ def read_declaration(
     for each in fields.values():
         problems += [f"{each.name}: {text}" for text in _field_problems(each, child)]
     problems += [*_case_duplicates(fields), *_uncalled_fields(cls), *_hook_problems(cls)]
+    problems += _misnamed_hooks(cls)
     parsed = parse_naming(naming, fields)
     if isinstance(parsed, str):
         problems.append(parsed)
@@ -404,8 +419,7 @@ def _case_duplicates(fields: Mapping[str, Field]) -> Iterator[str]:
 
 def _uncalled_fields(cls: type) -> Iterator[str]:
     """Yield the attributes that hold a field type instead of a field, which would be ignored."""
-    attributes = {name: value for base in cls.__mro__ for name, value in vars(base).items()}
-    for name, value in attributes.items():
+    for name, value in _attributes(cls).items():
         if isinstance(value, type) and issubclass(value, Field):
             yield f"{name}: a field type must be called: {name} = {value.__name__}()"
 
@@ -421,6 +435,24 @@ def _hook_problems(cls: type) -> Iterator[str]:
             continue
         if not callable(hook) or runs_later(hook) or not _takes_two(hook):
             yield f"{name}: a hook must be a plain function of the document and fw"
+
+
+def _misnamed_hooks(cls: type) -> Iterator[str]:
+    """Yield methods of the form `on_…(self, fw)` that nothing calls, but look like hooks."""
+    for name, value in _attributes(cls).items():
+        if name in HOOKS or not name.startswith(_HOOK_PREFIXES) or not inspect.isfunction(value):
+            continue
+        parameters = list(inspect.signature(value).parameters)
+        near = _HOOKS_ELSEWHERE.get(name) or next(
+            iter(get_close_matches(name, HOOKS, 1, _NEAR)), ""
+        )
+        if near and len(parameters) == 2 and parameters[1] == "fw":
+            yield f"{name}: there is no such hook; use {near}, or rename a method of your own"
+
+
+def _attributes(cls: type) -> dict[str, Any]:
+    """Return the attributes of a class and its bases; those of a class hide those of its bases."""
+    return {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
 
 
 def _takes_two(hook: Callable[..., Any]) -> bool:

@@ -170,6 +170,41 @@ async def yields_later(doc: Any, fw: Any) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("on_updated", "on_update"),
+        ("on_insrt", "on_insert"),
+        ("before_validation", "before_validate"),
+        ("after_insert", "on_insert"),
+        ("on_delete", "on_trash"),
+        ("before_submit", "before_save"),
+    ],
+)
+def test_doctype_reports_method_that_looks_like_a_hook(name: str, near: str) -> None:
+    """Nothing would call it (D-167)."""
+
+    def method(self: Any, fw: Any) -> None: ...
+
+    problems = declare({"title": Data(), name: method}).problems
+    rule = f"{name}: there is no such hook; use {near}, or rename a method of your own"
+    assert problems == (rule,)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("on_delete", lambda self: None),
+        ("on_delete", lambda self, order: None),
+        ("after_payment", lambda self, fw: None),
+        ("after_comment", lambda self, fw: None),
+        ("updated", lambda self, fw: None),
+    ],
+)
+def test_doctype_accepts_other_methods(name: str, method: Any) -> None:
+    assert declare({"title": Data(), name: method}).problems == ()
+
+
+@pytest.mark.parametrize(
     "hook",
     [
         yields,
