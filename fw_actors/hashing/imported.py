@@ -32,6 +32,7 @@ _MAX_SCRYPT_BYTES: Final = 256 * 1024 * 1024
 _MAX_PARALLELISM: Final = 16
 _SPARE_BYTES: Final = 1024 * 1024
 _LEAST_DIGEST: Final = 16
+_BLOCK_BYTES: Final = {"sha1": 20, "sha256": 32, "sha512": 64}
 _DECOY_SALT: Final = bytes(16)
 _DECOY_DIGEST: Final = bytes(32)
 _BCRYPT, _BCRYPT_SHA256, _SCRYPT, _PBKDF2 = "bcrypt", "bcrypt-sha256", "scrypt", "pbkdf2"
@@ -102,7 +103,7 @@ class ImportedHash:
             # The first block alone: each further one would cost all iterations again, beyond the
             # limit of a hash and the cost of its decoy.
             digest = scheme.partition("-")[2]
-            size = min(len(self.digest), hashlib.new(digest).digest_size)
+            size = min(len(self.digest), _BLOCK_BYTES[digest])
             found = hashlib.pbkdf2_hmac(digest, password, self.salt, parameters[0], dklen=size)
             return hmac.compare_digest(found, self.digest[:size])
         return hmac.compare_digest(found, self.digest)
