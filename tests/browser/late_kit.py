@@ -1,12 +1,41 @@
-"""Requests of a page that are held back, so that their responses are late."""
+"""Requests of a page that are held back, so that their responses are late, and what pages show."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 from playwright.sync_api import Error, Page, Route
 
+from tests.browser.webhook_kit import HEADERS
+
 OPERATION = "**/api/method/core.services."
+ORDERS = "/app/Sales%20Order"
+RUN = {
+    "id": "r1",
+    "filters": [["status", "=", "Failed"]],
+    "user": "admin",
+    "replayed": 1,
+    "begun": "2026-01-01T00:00:00Z",
+    "ended": None,
+    "total": 9,
+    "done": 1,
+    "refused": {},
+    "error": "",
+    "state": "running",
+}
+"""A bulk replay in progress."""
+JOB = {
+    "queue": "app",
+    "state": "scheduled",
+    "function": "shop.x",
+    "error": None,
+    "user": None,
+    "attempts": 0,
+    "due": "2030-01-01T00:00:00Z",
+    "created": "2026-01-01T00:00:00Z",
+}
+"""A job in the console's list, without its id."""
 
 
 class HeldRequests:
@@ -32,3 +61,11 @@ class HeldRequests:
         for route in self.routes:
             with suppress(Error):  # the page has given it up
                 route.continue_()
+
+
+def make_order(page: Page, **fields: Any) -> str:
+    """Make an order that is neither packed nor shipped: other tests count those."""
+    made = page.request.post("/api/resource/Sales Order", data=fields, headers=HEADERS)
+    assert made.ok, made.text()
+    name: str = made.json()["data"]["name"]
+    return name

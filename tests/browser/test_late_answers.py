@@ -9,35 +9,11 @@ from typing import Any
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.late_kit import OPERATION, HeldRequests
+from tests.browser.late_kit import JOB, OPERATION, ORDERS, RUN, HeldRequests, make_order
 from tests.browser.webhook_kit import HEADERS, make_webhook
 from tests.live_site import PASSWORD, LiveSite
 
 SignIn = Callable[[str], None]
-ORDERS = "/app/Sales%20Order"
-RUN = {
-    "id": "r2",
-    "filters": [["status", "=", "Failed"]],
-    "user": "admin",
-    "replayed": 1,
-    "begun": "2026-01-01T00:00:00Z",
-    "ended": None,
-    "total": 9,
-    "done": 1,
-    "refused": {},
-    "error": "",
-    "state": "running",
-}
-JOB = {
-    "queue": "app",
-    "state": "scheduled",
-    "function": "shop.x",
-    "error": None,
-    "user": None,
-    "attempts": 0,
-    "due": "2030-01-01T00:00:00Z",
-    "created": "2026-01-01T00:00:00Z",
-}
 SKIP = """
 () => new Promise((resolve) => {
   addEventListener("hashchange", () => setTimeout(resolve), { once: true });
@@ -54,13 +30,6 @@ async () => {
   await copy("x", button);
 }
 """
-
-
-def make_order(page: Page, **fields: Any) -> str:
-    made = page.request.post("/api/resource/Sales Order", data=fields, headers=HEADERS)
-    assert made.ok, made.text()
-    name: str = made.json()["data"]["name"]
-    return name
 
 
 def answer_jobs(page: Page, found: Callable[[Any], Iterable[int]]) -> None:

@@ -15,25 +15,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Dialog, Page, Route, expect
 
-from tests.browser.late_kit import OPERATION, HeldRequests
+from tests.browser.late_kit import JOB, OPERATION, ORDERS, RUN, HeldRequests, make_order
 from tests.browser.press_kit import press_twice
 from tests.browser.webhook_kit import HEADERS, emit, make_webhook, status
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
 
 SignIn = Callable[[str], None]
-ORDERS = "/app/Sales%20Order"
-RUN = {
-    "id": "r1",
-    "filters": [["status", "=", "Failed"]],
-    "user": "admin",
-    "replayed": 1,
-    "begun": "2026-01-01T00:00:00Z",
-    "ended": None,
-    "total": 9,
-    "done": 1,
-    "refused": {},
-    "error": "",
-}
 COUNT_OBSERVED = """
 globalThis.observed = [];
 globalThis.ResizeObserver = class extends ResizeObserver {
@@ -50,14 +37,6 @@ COME_BACK = """
   }
 }
 """
-
-
-def make_order(page: Page, **fields: Any) -> str:
-    """Make an order that is neither packed nor shipped: other tests count those."""
-    made = page.request.post("/api/resource/Sales Order", data=fields, headers=HEADERS)
-    assert made.ok, made.text()
-    name: str = made.json()["data"]["name"]
-    return name
 
 
 def stored(page: Page, name: str) -> dict[str, Any]:
@@ -86,17 +65,7 @@ def select_two(page: Page) -> None:
 
 
 def jobs_answer(*numbers: int) -> str:
-    job = {
-        "queue": "app",
-        "state": "scheduled",
-        "function": "shop.x",
-        "error": None,
-        "user": None,
-        "attempts": 0,
-        "due": "2030-01-01T00:00:00Z",
-        "created": "2026-01-01T00:00:00Z",
-    }
-    return json.dumps({"jobs": [{**job, "id": number} for number in numbers]})
+    return json.dumps({"jobs": [{**JOB, "id": number} for number in numbers]})
 
 
 def test_document_changes_typed_while_scripts_load_are_saved(page: Page, sign_in: SignIn) -> None:
