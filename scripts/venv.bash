@@ -65,8 +65,8 @@ install_by() {
 # the next begins again.
 make_venv() (
   if ! { exec 9>"$root/.venv.lock"; } 2>/dev/null; then
-    printf 'fw: %s is not ready and cannot be written; its owner runs %s/scripts/fw version\n' \
-      "$root/.venv" "$root" >&2
+    printf 'fw: %s is not ready and cannot be written; its owner runs %q version\n' \
+      "$root/.venv" "$root/scripts/fw" >&2
     exit 1
   fi
   flock 9
