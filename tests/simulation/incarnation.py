@@ -29,6 +29,7 @@ class Incarnation:
         self._scope = trio.CancelScope()
         self._task: Task | None = None
         self._thawed: trio.Event | None = None
+        self.thawed_at = float("-inf")
 
     async def run(self, body: Callable[[], Awaitable[None]]) -> None:
         """Run the process; returns when it has ended, of itself or by a kill.
@@ -64,6 +65,7 @@ class Incarnation:
         if self._thawed is not None:
             self._thawed.set()
             self._thawed = None
+            self.thawed_at = trio.current_time()
 
     async def kill(self) -> None:
         """End it as SIGKILL does; returns when all its tasks have ended, at the same instant."""

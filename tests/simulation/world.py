@@ -240,6 +240,8 @@ class World:
             )
         if up.sender.statistics().pool.in_use:
             self.broke(f"{incarnation.label} left connections in use")
-        stormy = trio.current_time() - self.weather.struck_at < LEASE_SECONDS
+        # An outcome that was not written within its deadline keeps its lease.
+        excused_at = max(self.weather.struck_at, incarnation.thawed_at)
+        stormy = trio.current_time() - excused_at < LEASE_SECONDS
         if self.ledger is not None and (held := self.ledger.leases_of(incarnation)) and not stormy:
             self.broke(f"{incarnation.label} stopped in order and kept the leases of {held}")
