@@ -22,11 +22,11 @@ from fw_actors.runtime.errors import (
     NotHandled,
     Refused,
 )
+from fw_actors.runtime.keyed_pool import KeyedPool
 from fw_actors.runtime.mailbox import DeadLetter, DeadLetterReason, MailboxPolicy, Overflow
 from fw_actors.runtime.membership import Listener, Membership, MemberSnapshot, TopicOverflow
 from fw_actors.runtime.messages import Message, Request, handles
 from fw_actors.runtime.operations import Timer
-from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef, KeyedRef, Ref
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection, NodeSnapshot, RuntimeSnapshot

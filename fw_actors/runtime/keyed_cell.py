@@ -26,7 +26,7 @@ from fw_actors.runtime.topics import EventKind
 from fw_actors.runtime.workers import WorkerScope, run_apart
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.pool import KeyedPool
+    from fw_actors.runtime.keyed_pool import KeyedPool
     from fw_actors.runtime.supervision import FailedKey, Watch
 
 

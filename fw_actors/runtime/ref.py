@@ -19,8 +19,8 @@ from fw_actors.runtime.supervision import Presence
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
     from fw_actors.runtime.cell import ActorCell
+    from fw_actors.runtime.keyed_pool import KeyedPool
     from fw_actors.runtime.mailbox import Item
-    from fw_actors.runtime.pool import KeyedPool
     from fw_actors.runtime.single import SingleCell
     from fw_actors.runtime.supervision import Watch
 

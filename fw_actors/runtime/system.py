@@ -26,8 +26,8 @@ from fw_actors.runtime.clock import (
     Entropy,
 )
 from fw_actors.runtime.errors import main_error, one_line
+from fw_actors.runtime.keyed_pool import KeyedPool
 from fw_actors.runtime.mailbox import DeadLetters, Mailbox, MailboxPolicy, MessagesFromThreads
-from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.single import SingleCell
 from fw_actors.runtime.snapshot import Inspectable, RuntimeSnapshot

@@ -45,10 +45,10 @@ from fw_actors.runtime.actor import Actor
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.clock import SeededEntropy, TrioClock
 from fw_actors.runtime.errors import ActorError
+from fw_actors.runtime.keyed_pool import KeyedPool
 from fw_actors.runtime.mailbox import Item
 from fw_actors.runtime.messages import Handler, Message
 from fw_actors.runtime.operations import operations_of
-from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.system import Runtime, open_runtime

@@ -112,7 +112,7 @@ RUNTIME: Final = (
     ),
     Mutation(
         "the totals of a pool count an actor twice",
-        f"{_RUNTIME}/pool.py",
+        f"{_RUNTIME}/keyed_pool.py",
         "                self._inactive_totals.subtract(cell)\n",
         "",
         _PLAYS,

@@ -16,8 +16,8 @@ import supervisors
 from fw_actors.runtime import Actor, MailboxPolicy, RestartIntensity
 from fw_actors.runtime.cell import COARSE, MAX_INSPECTIONS, RECENT_TYPES, SECONDS_PER_BATCH
 from fw_actors.runtime.clock import SHUTDOWN_SECONDS, START_SECONDS
+from fw_actors.runtime.keyed_pool import STOPPING_SECONDS
 from fw_actors.runtime.mailbox import FED_IN_A_ROW, MAX_FROM_THREADS, REMEMBERED
-from fw_actors.runtime.pool import STOPPING_SECONDS
 from fw_actors.runtime.supervision import MAX_UNDELIVERED
 from fw_actors.runtime.topics import CAPACITY, EVENTS_KEPT, MAX_MEMBERS
 from supervisors.tree import MAX_DYNAMIC_CHILDREN, STOP_SECONDS

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from fw_actors.runtime.clock import Expiring
-from fw_actors.runtime.pool import CLOCK_RESOLUTION, IdleQueue
+from fw_actors.runtime.keyed_pool import CLOCK_RESOLUTION, IdleQueue
 
 
 class RecordedAlarms:

@@ -16,7 +16,7 @@ from fw_actors.runtime import (
     MailboxFull,
     Runtime,
 )
-from fw_actors.runtime.pool import CounterTotals
+from fw_actors.runtime.keyed_pool import CounterTotals
 from fw_actors.runtime.testing import LogBook
 from tests.fw_actors.runtime.sample_actors import (
     AddNumber,

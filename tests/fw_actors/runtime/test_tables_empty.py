@@ -27,7 +27,7 @@ from fw_actors.runtime import (
     SeededEntropy,
 )
 from fw_actors.runtime.clock import DeadlineStatistics
-from fw_actors.runtime.pool import KeyedPoolStatistics
+from fw_actors.runtime.keyed_pool import KeyedPoolStatistics
 from tests.fw_actors.runtime.sample_actors import (
     AddNumber,
     Begin,

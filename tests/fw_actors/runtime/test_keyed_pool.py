@@ -39,7 +39,7 @@ from tests.fw_actors.runtime.sample_actors import (
 )
 
 
-async def test_pool_runs_one_actor_per_key(runtime: Runtime) -> None:
+async def test_keyed_pool_runs_one_actor_per_key(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     assert await pool["a"].ask(AddNumber(1)) == 1
     assert await pool["b"].ask(AddNumber(5), deadline=1.0) == 5
@@ -48,7 +48,7 @@ async def test_pool_runs_one_actor_per_key(runtime: Runtime) -> None:
     assert pool["a"].name == "p/a"
 
 
-async def test_pool_actor_knows_its_key_and_address(runtime: Runtime) -> None:
+async def test_keyed_pool_actor_knows_its_key_and_address(runtime: Runtime) -> None:
     actors: list[SampleActor] = []
 
     def make(key: str) -> SampleActor:
@@ -61,7 +61,7 @@ async def test_pool_actor_knows_its_key_and_address(runtime: Runtime) -> None:
     assert actors[0].context.ref == pool["a"]
 
 
-async def test_pool_runs_keys_concurrently_and_messages_of_one_key_serially(
+async def test_keyed_pool_runs_keys_concurrently_and_messages_of_one_key_serially(
     runtime: Runtime,
 ) -> None:
     running: Counter[str] = Counter()
@@ -86,7 +86,9 @@ async def test_pool_runs_keys_concurrently_and_messages_of_one_key_serially(
     assert runtime.snapshot().tree[0].handled == 300
 
 
-async def test_pool_passivates_idle_actors_only(runtime: Runtime, nursery: trio.Nursery) -> None:
+async def test_keyed_pool_passivates_idle_actors_only(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
     pool = KeyedPool(runtime, "p", lambda key: SampleActor(), idle_seconds=10.0)
     pool["idle"].tell(DiaryNote(1))
     pool["busy"].tell(Nap(15.0))
@@ -107,14 +109,14 @@ async def test_pool_passivates_idle_actors_only(runtime: Runtime, nursery: trio.
     assert len(runtime.deadlines) == 0
 
 
-async def test_pool_restarts_idle_time_on_use(runtime: Runtime) -> None:
+async def test_keyed_pool_restarts_idle_time_on_use(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: SampleActor(), idle_seconds=10.0)
     for n in range(1, 6):
         assert await pool["a"].ask(AddNumber(1)) == n
         await trio.sleep(8)
 
 
-async def test_pool_at_capacity_passivates_least_recently_used(runtime: Runtime) -> None:
+async def test_keyed_pool_at_capacity_passivates_least_recently_used(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=3)
     for key in "abc":
         await pool[key].ask(AddNumber(1))
@@ -126,7 +128,7 @@ async def test_pool_at_capacity_passivates_least_recently_used(runtime: Runtime)
     assert len(pool) == 3
 
 
-async def test_pool_at_capacity_with_none_idle_refuses_new_keys(runtime: Runtime) -> None:
+async def test_keyed_pool_at_capacity_with_none_idle_refuses_new_keys(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=2)
     pool["a"].tell(Nap(5.0))
     pool["b"].tell(Begin(5.0))
@@ -140,7 +142,7 @@ async def test_pool_at_capacity_with_none_idle_refuses_new_keys(runtime: Runtime
     assert await pool["c"].ask(AddNumber(1)) == 1
 
 
-async def test_pool_message_during_stopping_reaches_next_instance(
+async def test_keyed_pool_message_during_stopping_reaches_next_instance(
     runtime: Runtime,
 ) -> None:
     diary: list[Any] = []
@@ -160,7 +162,7 @@ async def test_pool_message_during_stopping_reaches_next_instance(
     assert made == ["a", "a"]
 
 
-async def test_pool_replaces_a_failed_actor_alone(
+async def test_keyed_pool_replaces_a_failed_actor_alone(
     runtime: Runtime,
 ) -> None:
     pool = KeyedPool(runtime, "p", lambda key: SampleActor())
@@ -172,7 +174,7 @@ async def test_pool_replaces_a_failed_actor_alone(
     assert await pool["b"].ask(AddNumber(1)) == 2
 
 
-async def test_pool_keeps_messages_behind_a_failed_one(runtime: Runtime) -> None:
+async def test_keyed_pool_keeps_messages_behind_a_failed_one(runtime: Runtime) -> None:
     diary: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: SampleActor(diary))
     for message in (DiaryNote(1), Break(), DiaryNote(2), Break(), Break(), DiaryNote(3)):
@@ -183,14 +185,14 @@ async def test_pool_keeps_messages_behind_a_failed_one(runtime: Runtime) -> None
     assert (node.failed, node.restarts, node.last_error) == (3, 3, "ValueError: broken")
 
 
-async def test_pool_forgets_a_failed_actor_without_messages(runtime: Runtime) -> None:
+async def test_keyed_pool_forgets_a_failed_actor_without_messages(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     pool["a"].tell(Break())
     await wait_all_tasks_blocked()
     assert len(pool) == 0
 
 
-async def test_pool_refuses_messages_when_make_fails(runtime: Runtime) -> None:
+async def test_keyed_pool_refuses_messages_when_make_fails(runtime: Runtime) -> None:
     def make(key: str) -> SampleActor:
         raise LookupError(key)
 
@@ -202,7 +204,7 @@ async def test_pool_refuses_messages_when_make_fails(runtime: Runtime) -> None:
     assert runtime.snapshot().dead_letters[DeadLetterReason.FAILED] == 1
 
 
-async def test_pool_fails_one_message_when_started_fails(
+async def test_keyed_pool_fails_one_message_when_started_fails(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     class UnstartedInPool(SampleActor):
@@ -217,7 +219,7 @@ async def test_pool_fails_one_message_when_started_fails(
     assert len(pool) == 0
 
 
-async def test_pool_ends_a_self_stopped_actor_when_idle(runtime: Runtime) -> None:
+async def test_keyed_pool_ends_a_self_stopped_actor_when_idle(runtime: Runtime) -> None:
     diary: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: SampleActor(diary))
     pool["a"].tell(StopSelf())
@@ -226,7 +228,7 @@ async def test_pool_ends_a_self_stopped_actor_when_idle(runtime: Runtime) -> Non
     assert (diary, len(pool)) == ([1], 0)
 
 
-async def test_pool_full_mailbox_affects_one_key_only(runtime: Runtime) -> None:
+async def test_keyed_pool_full_mailbox_affects_one_key_only(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: SampleThatRefuses())
     pool["a"].tell(Nap(1.0))
     await wait_all_tasks_blocked()
@@ -234,7 +236,7 @@ async def test_pool_full_mailbox_affects_one_key_only(runtime: Runtime) -> None:
     assert pool["b"].tell(DiaryNote(1))
 
 
-async def test_pool_close_lets_messages_and_work_finish(runtime: Runtime) -> None:
+async def test_keyed_pool_close_lets_messages_and_work_finish(runtime: Runtime) -> None:
     diary: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: Courteous(diary))
     pool["a"].tell(Begin(5.0))
@@ -250,7 +252,9 @@ async def test_pool_close_lets_messages_and_work_finish(runtime: Runtime) -> Non
     await pool.close()
 
 
-async def test_pool_close_cancels_at_its_deadline(runtime: Runtime, nursery: trio.Nursery) -> None:
+async def test_keyed_pool_close_cancels_at_its_deadline(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
     pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     gone: list[str] = []
 
@@ -270,7 +274,7 @@ async def test_pool_close_cancels_at_its_deadline(runtime: Runtime, nursery: tri
     assert len(runtime.deadlines) == 0
 
 
-async def test_pool_reopens_after_close(runtime: Runtime) -> None:
+async def test_keyed_pool_reopens_after_close(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     await pool["a"].ask(AddNumber(1))
     await pool.close()
@@ -278,7 +282,7 @@ async def test_pool_reopens_after_close(runtime: Runtime) -> None:
     assert await pool["a"].ask(AddNumber(1)) == 1
 
 
-async def test_pool_inspects_existing_actors_only(runtime: Runtime) -> None:
+async def test_keyed_pool_inspects_existing_actors_only(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     with pytest.raises(ActorGone):
         await pool["a"].inspect()
@@ -302,7 +306,7 @@ class StubbornInPool(SampleActor):
         await trio.sleep(1000)
 
 
-async def test_pool_skips_stopping_after_its_deadline(
+async def test_keyed_pool_skips_stopping_after_its_deadline(
     runtime: Runtime,
 ) -> None:
     pool = KeyedPool(runtime, "p", make=lambda key: StubbornInPool())
@@ -329,7 +333,7 @@ class LeavingSlowly(Leaving):
 
 
 @pytest.mark.parametrize("kind", [Leaving, LeavingSlowly])
-async def test_pool_at_capacity_refuses_nobody_while_an_actor_is_idle(
+async def test_keyed_pool_at_capacity_refuses_nobody_while_an_actor_is_idle(
     runtime: Runtime, kind: type[Leaving]
 ) -> None:
     """R-52: an actor that still runs its `stopping` does not count."""
@@ -341,7 +345,7 @@ async def test_pool_at_capacity_refuses_nobody_while_an_actor_is_idle(
     assert sorted(gone, key=int) == [str(number) for number in range(200)]
 
 
-async def test_pool_at_capacity_accepts_tells_with_an_idle_actor(runtime: Runtime) -> None:
+async def test_keyed_pool_at_capacity_accepts_tells_with_an_idle_actor(runtime: Runtime) -> None:
     """R-52."""
     gone: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: Leaving(gone), capacity=10)
@@ -352,7 +356,7 @@ async def test_pool_at_capacity_accepts_tells_with_an_idle_actor(runtime: Runtim
     assert len(gone) == 100
 
 
-async def test_pool_bounds_the_actors_that_are_leaving(runtime: Runtime) -> None:
+async def test_keyed_pool_bounds_the_actors_that_are_leaving(runtime: Runtime) -> None:
     """R-52: memory is bounded also while every `stopping` hangs."""
     pool = KeyedPool(runtime, "p", lambda key: LeavingSlowly([]), capacity=10)
     for number in range(20):
@@ -366,7 +370,9 @@ async def test_pool_bounds_the_actors_that_are_leaving(runtime: Runtime) -> None
     await pool.close(trio.current_time() + 60)
 
 
-async def test_pool_counts_an_actor_again_that_a_message_called_back(runtime: Runtime) -> None:
+async def test_keyed_pool_counts_an_actor_again_that_a_message_called_back(
+    runtime: Runtime,
+) -> None:
     """R-54: the next instance counts again."""
     pool = KeyedPool(runtime, "p", lambda key: LeavingSlowly([]), capacity=2)
     for key in "abc":
@@ -381,7 +387,7 @@ async def test_pool_counts_an_actor_again_that_a_message_called_back(runtime: Ru
 
 @pytest.mark.parametrize("kind", [SampleActor, Leaving])
 @pytest.mark.parametrize("by_close", [False, True])
-async def test_pool_passivates_in_steps(
+async def test_keyed_pool_passivates_in_steps(
     runtime: Runtime, nursery: trio.Nursery, kind: type[SampleActor], by_close: bool
 ) -> None:
     """R-57: other tasks run between any 128 passivations, of idle actors and at the end."""
@@ -415,7 +421,7 @@ class BrokenAtStart(SampleActor):
         raise ValueError("not started")
 
 
-async def test_pool_records_a_message_whose_actor_does_not_start(runtime: Runtime) -> None:
+async def test_keyed_pool_records_a_message_whose_actor_does_not_start(runtime: Runtime) -> None:
     """R-80: a message that no actor handled is a dead letter."""
     pool = KeyedPool(runtime, "p", lambda key: BrokenAtStart())
     assert pool["a"].tell(DiaryNote(1))
@@ -427,7 +433,7 @@ async def test_pool_records_a_message_whose_actor_does_not_start(runtime: Runtim
 
 
 @pytest.mark.parametrize("asks", [False, True])
-async def test_pool_keeps_a_message_that_make_sends_to_the_new_actor(
+async def test_keyed_pool_keeps_a_message_that_make_sends_to_the_new_actor(
     runtime: Runtime, asks: bool
 ) -> None:
     """R-51: it comes first, and the actor is not idle meanwhile."""
@@ -448,7 +454,9 @@ async def test_pool_keeps_a_message_that_make_sends_to_the_new_actor(
     await pool.close()
 
 
-async def test_pool_handles_a_message_that_make_sends_before_it_fails(runtime: Runtime) -> None:
+async def test_keyed_pool_handles_a_message_that_make_sends_before_it_fails(
+    runtime: Runtime,
+) -> None:
     """R-51, R-58: by the next instance; the message for which it was made fails."""
     diary: list[Any] = []
     made = 0
@@ -468,7 +476,7 @@ async def test_pool_handles_a_message_that_make_sends_before_it_fails(runtime: R
     await pool.close()
 
 
-async def test_pool_actor_that_failed_after_its_stop_is_replaced_by_one_that_stays(
+async def test_keyed_pool_actor_that_failed_after_its_stop_is_replaced_by_one_that_stays(
     runtime: Runtime,
 ) -> None:
     """R-52: the request to stop concerned the failed instance."""
@@ -486,7 +494,7 @@ async def test_pool_actor_that_failed_after_its_stop_is_replaced_by_one_that_sta
     assert len(pool) == 1
 
 
-async def test_pool_is_not_opened_while_its_instances_end(
+async def test_keyed_pool_is_not_opened_while_its_instances_end(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     """R-76: the task that waits for their end would wait for ever."""
@@ -502,7 +510,7 @@ async def test_pool_is_not_opened_while_its_instances_end(
     assert await pool["a"].ask(AddNumber(1), deadline=1.0) == 1
 
 
-async def test_pool_closed_while_its_instances_end_is_closed_in_time(
+async def test_keyed_pool_closed_while_its_instances_end_is_closed_in_time(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     """R-61."""
@@ -516,7 +524,7 @@ async def test_pool_closed_while_its_instances_end_is_closed_in_time(
     assert (len(pool), trio.current_time()) == (0, 1.0)
 
 
-async def test_pool_bounds_actors_that_messages_call_back_while_they_leave(
+async def test_keyed_pool_bounds_actors_that_messages_call_back_while_they_leave(
     runtime: Runtime,
 ) -> None:
     """R-52: at most twice the capacity, whatever is called back."""
