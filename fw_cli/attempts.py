@@ -77,7 +77,7 @@ def attempts(
         from fw_actors.webhooks.attempt_list import AttemptFilter, AttemptResult
 
         now = site.clock.now()
-        if since is not None and until is not None and since(now) > until(now):
+        if since is not None and until is not None and since(now) >= until(now):
             raise click.UsageError("--since must be before --until.")
         wanted = AttemptFilter(
             webhook=webhook,

@@ -85,11 +85,7 @@ def replay(
     as_json: bool,
 ) -> None:
     """Replay DELIVERY, or all that the options select: same ids, same bytes, new attempts."""
-    many = [webhook, status, since]
-    if (delivery is None) == all(option is None for option in many):
-        raise click.UsageError(
-            "Give one DELIVERY, or select many with --webhook, --status or --since."
-        )
+    _require_selection(delivery, (webhook, status, since), limit)
 
     async def use(site: Site) -> ReplayedMany:
         if delivery is not None:
@@ -117,6 +113,16 @@ def replay(
     refused = sum("refused" in row for row in rows)
     if refused:
         raise CommandFailed(f"{refused} of {len(rows)} deliveries could not be replayed")
+
+
+def _require_selection(delivery: str | None, selecting: Sequence[Any], limit: int | None) -> None:
+    """Require one delivery, or options that select some. Raises: UsageError."""
+    if (delivery is None) == all(option is None for option in selecting):
+        raise click.UsageError(
+            "Give one DELIVERY, or select many with --webhook, --status or --since."
+        )
+    if delivery is not None and limit is not None:
+        raise click.UsageError("--limit applies to deliveries that options select, not to one.")
 
 
 def _filters(webhook: str | None, status: str | None, since: int | None) -> list[list[str]]:

@@ -324,7 +324,10 @@ def enable(context: CommandContext, webhook: str, as_json: bool) -> None:
 @as_json
 @click.pass_obj
 def disable(context: CommandContext, webhook: str, as_json: bool) -> None:
-    """Disable WEBHOOK: it receives no events, and its waiting deliveries fail."""
+    """Disable WEBHOOK: it receives no events, and its waiting deliveries fail.
+
+    While it is paused they wait, and fail after the pause.
+    """
     _save(context, webhook, {"enabled": 0}, "disabled", as_json=as_json)
 
 

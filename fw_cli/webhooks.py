@@ -233,20 +233,25 @@ def resume(context: CommandContext, webhook: str, as_json: bool) -> None:
 
     from fw_actors.webhooks.pacing import pause_of
 
-    was_paused: list[bool] = []
+    before: list[tuple[bool, bool]] = []
 
     def change(site: Site, fw: Fw) -> WebhookPause | FwError:
         name = require_known(fw, "Webhook", webhook)
-        was_paused[:] = [pause_of(fw.tx, name).paused]
+        enabled = bool(fw.get_doc("Webhook", name).enabled)
+        before[:] = [(pause_of(fw.tx, name).paused, enabled)]
         return site.pauses.resume(fw, name)
 
     changed = _changed(context, change)
     if as_json:
         _show_pause(changed)
-    elif was_paused[0]:
-        say(f"resumed {webhook}; its deliveries are sent.")
+        return
+    was_paused, enabled = before[0]
+    if not was_paused:
+        say(f"{webhook} is not paused; nothing was changed.")
+    elif enabled:
+        say(f"resumed {webhook}; its due deliveries are sent now.")
     else:
-        say(f"{webhook} is not paused; its deliveries are sent.")
+        say(f"resumed {webhook}. It is disabled, so its waiting deliveries fail.")
 
 
 def _changed(
@@ -308,6 +313,8 @@ def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
 
 def _show_result(result: TrialResult) -> None:
     times = result.times
-    steps = {"dns": times.dns, "connect": times.connect, "tls": times.tls, "answer": times.answer}
-    taken = ", ".join(f"{name} {ms:.1f} ms" for name, ms in steps.items())
-    click.echo(f"{result.status or 'no answer'} ({taken})")
+    steps = {
+        "dns": times.dns, "connect": times.connect, "tls": times.tls, "response": times.answer,
+    }  # fmt: skip
+    taken = ", ".join(f"{name} {ms:.1f} ms" for name, ms in steps.items() if ms)
+    click.echo(f"{result.status or 'no response'}{taken and f' ({taken})'}")

@@ -195,9 +195,9 @@ def claim_identifiers(tx: Tx, user: str, email: str) -> None:
     """
     email_key, name_key = canonical_email(email), _canonical_identifier(user, "name")
     tx.run(_FORGET, user=user)
-    _claim_identifier(tx, name_key, user, "name")
-    if email_key != name_key:
-        _claim_identifier(tx, email_key, user, "email")
+    if email_key != name_key:  # else the error names the field that an invitation has (A-233)
+        _claim_identifier(tx, name_key, user, "name")
+    _claim_identifier(tx, email_key, user, "email")
 
 
 def canonical_email(email: str) -> str:

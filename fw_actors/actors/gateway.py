@@ -329,7 +329,7 @@ class Gateway:
         try:
             answer = await self._lockouts[counter.hex()].ask(request, deadline=ATTEMPT_SECONDS)
         except AskTimeout:
-            raise too_many() from None
+            raise OverloadedError("The check of the password took too long. Try again.") from None
         if isinstance(answer, FwError):
             raise answer
         return answer

@@ -199,10 +199,11 @@ class LockoutActor(Actor):
             error: Exception = defect
         else:
             self._note_lock(wait or 0.0)
-            error = OverloadedError() if wait is None else TooManyRequestsError(wait)
             if wait is None:
                 await self._begin_all(checked)
-                checked = []
+                self._check_lock()
+                return
+            error = TooManyRequestsError(wait)
         for attempt, reply in checked:
             self._refuse(attempt, reply, error)
         self._check_lock()

@@ -285,8 +285,8 @@ class InlineSlots(HashSlots):
 
 
 def too_many() -> OverloadedError:
-    """Return the error for an attempt beyond the capacity of a queue."""
-    return OverloadedError("Too many sign-ins at once. Try again in a moment.")
+    """Return the error for a password beyond the capacity of a queue."""
+    return OverloadedError("Too many passwords are being checked. Try again in a moment.")
 
 
 def _lower_priority() -> None:

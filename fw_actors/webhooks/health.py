@@ -344,10 +344,10 @@ def _hours_ago(tx: Tx, hours: int) -> int:
 
 
 def _state(enabled: bool, failures: int, success: int | None, place: str) -> WebhookState:
+    if place == "paused":  # also of a disabled one, whose deliveries wait too (B-301)
+        return WebhookState.PAUSED
     if not enabled:
         return WebhookState.DISABLED
-    if place == "paused":
-        return WebhookState.PAUSED
     if failures >= FAILURES:
         return WebhookState.FAILING
     if place == "slow":

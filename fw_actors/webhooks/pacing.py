@@ -67,7 +67,6 @@ _WRITE: Final = Statement(
 _PAUSED: Final = Statement(
     sa.select(_W.name, _SINCE, _UNTIL)
     .where(
-        _W.enabled == 1,
         _W.paused_since.is_not(None),
         sa.func.coalesce(_UNTIL, UNTIL_RESUMED) > sa.bindparam("now"),
     )
@@ -143,7 +142,7 @@ class Pauses:
 
 
 def paused_webhooks(tx: Tx) -> list[WebhookPause]:
-    """Return the enabled Webhooks that are paused, the longest paused first."""
+    """Return the Webhooks that are paused, also disabled ones, the longest paused first."""
     return [WebhookPause(*row) for row in tx.rows(_PAUSED, now=tx.now)]
 
 

@@ -426,7 +426,7 @@ def _count(tx: Tx, run: ReplayRun, results: Sequence[Replayed | FwError]) -> Non
 def _reason(error: FwError, known: Counter[str]) -> str:
     """Return the reason of an error; there are few different ones, because conflicts name no
     delivery."""
-    reason = error.message if isinstance(error, ConflictError) else "It no longer exists."
+    reason = "It no longer exists." if isinstance(error, NotFoundError) else error.message
     return reason if reason in known or len(known) < _REASONS else "For another reason."
 
 

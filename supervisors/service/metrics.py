@@ -59,7 +59,7 @@ class Readings:
         if waiting is None:
             return []
         jobs_waiting, stored, paused, limited = waiting
-        text = "Enabled Webhooks that are paused: their deliveries wait."
+        text = "Webhooks that are paused, also disabled ones: their deliveries wait."
         at_limit = "Webhooks with a rate limit that have deliveries due."
         return [
             *self._stale(stored),

@@ -112,6 +112,7 @@ USAGE: list[list[str]] = [
     ["--status", "Queued"],
     ["--since", "soon"],
     ["--webhook", "w", "--limit", "0"],
+    ["msg_x", "--limit", "3"],
 ]
 
 
@@ -147,6 +148,7 @@ def test_test_event_exits_1_with_reason_of_failure(fw: CommandLine) -> None:
     result = fw.run("webhooks", "test", hook)  # nobody listens there any more
     assert result.exit_code == 1
     assert "connect: " in result.stderr
+    assert re.fullmatch(r"no response \(dns \d\.\d ms\)\n", result.stdout), "the steps it reached"
     assert fw.run("webhooks", "test", hook, FW_SECRET_KEY="another " * 5).exit_code == 1
     assert "There is no Webhook" in fw.refused("webhooks", "test", "nowhere")
 

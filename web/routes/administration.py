@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -17,12 +17,6 @@ from web.pages.console import require_administrator
 from web.response import Response, json_response
 from web.response_schemas import AccessRevokedResponse, InvitedResponse, SentLinkResponse
 from web.routes.operations import GatewayRoutes, value_or_none, write_route
-
-if TYPE_CHECKING:
-    pass
-
-
-T = TypeVar("T")
 
 
 class InviteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -29,11 +29,6 @@ from web.routes.operations import (
     value_or_none,
     write_route,
 )
-
-if TYPE_CHECKING:
-    pass
-
-T = TypeVar("T")
 
 PASSWORDS: Final = CharacterRules(free=("current", "password"))
 

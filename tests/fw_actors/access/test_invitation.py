@@ -148,3 +148,14 @@ async def test_invitation_link_of_an_account_with_a_password_is_refused(site: Ma
     link = await site.site.store.write(lambda tx: site.links.mint(tx, LinkKind.INVITATION, "ann"))
     with pytest.raises(InvalidTokenError):
         await site.invitation.accept(token_of(link.url), OTHER, None, ADDRESS)
+
+
+@pytest.mark.parametrize("name", [None, "other"])
+async def test_invitation_to_a_used_email_names_the_email(site: MailSite, name: str | None) -> None:
+    """A-233: without a name the e-mail is the name too, and only the e-mail was given."""
+    await site.hire("carl")
+    email = await site.do(lambda fw: fw.get_doc("User", "carl").email)
+    invite = partial(recovery.invite, link_mail=site.link_mail, email=email, name=name)
+    with pytest.raises(DuplicateError) as refused:
+        await site.do(invite, user="Administrator")
+    assert refused.value.extra["field"] == "email"

@@ -168,6 +168,12 @@ async def test_pause_is_shown_in_state_list_and_explanation(office: Office, webh
     found = await office.site.store.read(look)
     assert found == ("paused", paused.until, WaitReason.PAUSED, paused.until)
     assert await office.site.store.read(paused_webhooks) == [paused]
+    await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 0}))
+    assert await office.site.store.read(look) == found, (
+        "its deliveries wait although it is disabled"
+    )
+    assert await office.site.store.read(paused_webhooks) == [paused]
+    await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 1}))
     await resume(office, webhook)
     state, until, reason, _ = await office.site.store.read(look)
     assert (state, until, reason) == ("untried", None, WaitReason.SLOT)
