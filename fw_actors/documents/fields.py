@@ -427,7 +427,14 @@ class JSON(Field):
         return None if value is None else msgspec.json.encode(value).decode()
 
     def from_store(self, value: Any) -> Any:
-        return None if value is None else msgspec.json.decode(value)
+        """Return the value; a text that is not JSON, of an earlier type of the field or of SQL, is
+        the value itself."""
+        if value is None:
+            return None
+        try:
+            return msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            return value
 
 
 def _leaves(value: Any) -> Iterator[tuple[Any, int]]:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.documents.fields import JSON, ShapeError
+from tests.fw_actors.documents.conftest import ShopSite
 
 FIELD = JSON()
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=5)
@@ -78,3 +79,18 @@ def test_json_field_refuses_nesting_beyond_32_levels(innermost: Any) -> None:
     assert FIELD.accept(value) == value
     with pytest.raises(ShapeError, match="32 levels"):
         FIELD.accept({"a": value})
+
+
+@pytest.mark.parametrize("text", ["not yet delivered", "", "{", "NaN", "1e999", "[" * 100_000])
+async def test_json_field_reads_text_that_is_no_json_as_text(desk: ShopSite, text: str) -> None:
+    """The column may hold values of a Data field, or of SQL (D-59): each request was a 500."""
+
+    def work(fw: Any) -> list[Any]:
+        name = fw.new_doc("Sample").insert().name
+        fw.db.sql("UPDATE doc_sample SET extra = :text", {"text": text})
+        sample = fw.get_doc("Sample", name)
+        read = [sample.extra, *(row["extra"] for row in fw.get_all("Sample", fields=["extra"]))]
+        sample.data = "changed"
+        return [*read, sample.save().extra, fw.get_doc("Sample", name).extra]
+
+    assert await desk.do(work) == [text] * 4
