@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -164,8 +165,11 @@ class _Step:
 
 def _as_json(following: Any, cursor: str | None) -> str:
     try:
-        text = msgspec.json.encode(following).decode()
-    except (TypeError, ValueError) as error:
+        # Not msgspec's encoder, which makes a text of a datetime, and null of NaN: the next batch
+        # would get another value than this one returned.
+        text = json.dumps(following, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValidationError(f"The cursor must be JSON: {error}.") from None
     if len(text) > CURSOR_CHARACTERS:
         raise ValidationError(f"The cursor is longer than {CURSOR_CHARACTERS} characters.")

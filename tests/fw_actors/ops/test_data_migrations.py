@@ -164,12 +164,17 @@ async def test_app_version_older_than_its_data_is_refused(open_app: OpenApp) -> 
     [
         ("1", "returned the cursor 1 twice"),
         ("object()", "The cursor must be JSON"),
+        ("__import__('datetime').datetime(2026, 1, 1)", "The cursor must be JSON"),
+        ("float('nan')", "The cursor must be JSON"),
+        (r"'half \ud800'", "The cursor must be JSON"),
         ("'x' * 20_000", "The cursor is longer than 10000 characters"),
     ],
 )
 async def test_migration_cursor_must_be_new_short_json(
     open_app: OpenApp, cursor: str, said: str
 ) -> None:
+    """The next batch gets what the one before returned (D-175): of a datetime it got a text, with
+    which SQL compared every time as earlier, so that the migration ended as done."""
     text = f"\n@migration(1)\ndef go_on(fw, cursor):\n    return {cursor}\n"
     async with open_app(APP + text) as site:
         with pytest.raises(DataMigrationFailed, match=said):
