@@ -84,10 +84,11 @@ class AppJobs(QueueWorker):
         return jobs.retry(tx, job.id, job.lease, verdict.next_attempt, error)
 
     def _run(self, tx: Tx, job: LeasedJob, function: AppFunction) -> None:
-        if not jobs.finish(tx, job.id, job.lease):  # first: nothing is done without the lease
+        user = jobs.finish_as(tx, job.id, job.lease)  # first: nothing is done without the lease
+        if user is None:
             raise JobFailed("worker_lost: the lease had ended.")
         try:
-            handle = self._handle(tx, job.user, _request_id(job))
+            handle = self._handle(tx, user, _request_id(job))
             refuse_coroutine(job.function, function(handle, **arguments_of(job)))
         except OverloadedError:
             raise  # the transaction itself may have failed

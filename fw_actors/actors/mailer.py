@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 import trio
 
+from fw_actors.access.accounts import lock_account
 from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, worker_mailbox
 from fw_actors.mail import MailFault, MailMessage, Transport
 from fw_actors.ops import mail_queue
@@ -73,9 +75,11 @@ class Mailer(QueueWorker):
 
     def _prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
         """Renew the lease first: a worker that lost it must not end the current holder's link."""
-        if not jobs.renew(tx, job.id, job.lease, round(LEASE_SECONDS * MS_PER_SECOND)):
+        lock_account(tx, job.user)  # before its jobs, as its deletion and its rename do (B-430)
+        user = jobs.renew(tx, job.id, job.lease, round(LEASE_SECONDS * MS_PER_SECOND))
+        if user is None:
             raise JobFailed("worker_lost: the lease had ended.")
-        return self._composer.prepare(tx, job)
+        return self._composer.prepare(tx, msgspec.structs.replace(job, user=user))
 
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
         """Record a failed attempt. See `QueueWorker.write_failure`."""

@@ -176,15 +176,14 @@ MAX_AT_ONCE: Final = 500
 _OF_DELETED: Final = Statement(
     sa.update(JOB)
     .where(JOB.c.queue.in_(QUEUES), JOB.c.user == sa.bindparam("old"))
-    .values(user=sa.bindparam("new"), lease=sa.null())
+    .values(user=sa.bindparam("new"))
 )
 
 
 class JobsOfDeletedUsers(Observer):
     """Keeps jobs and mails of a deleted User from another account that is given its name.
 
-    They get a name that no account can have, so that they fail like those of a missing user. A
-    worker that has read the former name loses its lease.
+    They get a name that no account can have, so that they fail like those of a missing user.
     """
 
     doctypes = frozenset({"User"})

@@ -215,9 +215,12 @@ _COUNTED: Final[dict[str, Any]] = {
 RETRY: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at"), **_COUNTED))
 FAIL: Final = Statement(update(JOB).where(_HELD).values(next_at=null(), **_COUNTED))
 FINISH: Final = Statement(delete(JOB).where(_HELD))
+_FINISH_AS: Final = Statement(delete(JOB).where(_HELD).returning(JOB.c.user))
 _RELEASED: Final[dict[str, Any]] = {"next_at": bindparam("at"), "lease": null()}
 GIVE_BACK: Final = Statement(update(JOB).where(_HELD).values(_RELEASED))
-RENEW: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at")))
+RENEW: Final = Statement(
+    update(JOB).where(_HELD).values(next_at=bindparam("at")).returning(JOB.c.user)
+)
 
 SETTLED: Final = JsonRows("settled")
 """Rows of `SETTLE_ALL` (job, token, when it is due next, error)."""
@@ -441,6 +444,16 @@ def finish(tx: Tx, job_id: int, token: str) -> bool:
     return tx.run(FINISH, job=job_id, token=token) == 1
 
 
+def finish_as(tx: Tx, job_id: int, token: str) -> str | None:
+    """Delete a job that is done, and return its user. None when the lease is lost.
+
+    The user may have been renamed or deleted since the claim, and another account may have its
+    name: only the row names the job's own user.
+    """
+    user: str | None = tx.scalar(_FINISH_AS, job=job_id, token=token)
+    return user
+
+
 def fail(tx: Tx, job_id: int, token: str, error: str) -> bool:
     """Count an attempt and keep the row, which is never due again. False when the lease is lost."""
     return tx.run(FAIL, job=job_id, token=token, reason=error) == 1
@@ -472,9 +485,11 @@ def settle_all(tx: Tx, settled: Sequence[Settlement]) -> int:
     return tx.run(SETTLE_ALL, settled=rows_as_json(settled)) if settled else 0
 
 
-def renew(tx: Tx, job_id: int, token: str, lease_ms: int) -> bool:
-    """Extend a lease to `lease_ms` from now. False when it is lost."""
-    return tx.run(RENEW, job=job_id, token=token, at=tx.now + lease_ms) == 1
+def renew(tx: Tx, job_id: int, token: str, lease_ms: int) -> str | None:
+    """Extend a lease to `lease_ms` from now, and return the job's user as `finish_as` does. None
+    when the lease is lost."""
+    user: str | None = tx.scalar(RENEW, job=job_id, token=token, at=tx.now + lease_ms)
+    return user
 
 
 def give_back(tx: Tx, job_id: int, token: str) -> bool:

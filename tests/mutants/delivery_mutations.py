@@ -161,8 +161,8 @@ DELIVERY: Final = (
     Mutation(
         "the end of a job is not in its transaction",
         "fw_actors/actors/app_jobs.py",
-        "if not jobs.finish(tx, job.id, job.lease):",
-        "if tx is None:",
+        "user = jobs.finish_as(tx, job.id, job.lease)",
+        "user = job.user or None",
     ),
     Mutation(
         "a DeliveryActor does not wait until its outcome is recorded",

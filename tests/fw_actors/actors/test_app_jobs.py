@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from fw_actors.access.users import add_user
+from fw_actors.actors.app_jobs import AppJobs
+from fw_actors.actors.mailer import Mailer
+from fw_actors.actors.queue_worker import QueueWorker
 from fw_actors.errors import ValidationError
+from fw_actors.store import LeasedJob
 from tests.fw_actors.actors import jobs_app
 from tests.mail_kit import ADDRESS, MailSite, mail_site
 
@@ -174,3 +180,43 @@ async def test_job_of_deleted_user_does_not_run_as_another_user_of_the_name(
         (job,) = await site.jobs()
         assert job["error"] == "NotFoundError: There is no enabled user anna/deleted."
         assert [mail.recipient for _, mail in site.postbox.taken] == ["ben@example.test"]
+
+
+@pytest.mark.usefixtures("on_both_stores")
+@pytest.mark.parametrize("act", ["rename", "delete"])
+@pytest.mark.parametrize("worker", [AppJobs, Mailer])
+async def test_job_has_the_user_that_its_row_names_after_the_claim(
+    tmp_path: Path,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    worker: type[QueueWorker],
+    act: str,
+) -> None:
+    """A claimed job may wait for another one while its user goes, and another account gets the
+    name (A-21, D-210)."""
+    carry_out, replaced = worker.carry_out, []
+
+    def replace(fw: Any) -> None:
+        anna = fw.get_doc("User", "anna")
+        anna.rename("eve") if act == "rename" else anna.delete()
+        add_user(fw, "anna", "other@example.test", roles=("System Manager",))
+
+    async with mail_site(tmp_path) as site:
+
+        async def carried_out(self: Any, job: LeasedJob) -> None:
+            if not replaced:
+                replaced.append(job.user)
+                await site.do(replace)
+            await carry_out(self, job)
+
+        await site.hire("anna")
+        monkeypatch.setattr(worker, "carry_out", carried_out)
+        if worker is AppJobs:
+            await site.do(lambda fw: fw.enqueue(jobs_app.note, text="seen"), user="anna")
+        else:
+            await site.recovery.ask("anna", ADDRESS)
+        await trio.sleep(1)
+        seen = [name for name in await roles(site) if name.startswith("seen")]
+        mailed = [mail.recipient for _, mail in site.postbox.taken]
+        done = {AppJobs: ["seen by eve"], Mailer: ["anna@example.test"]}[worker]
+        assert (replaced, seen + mailed) == (["anna"], done if act == "rename" else [])

@@ -166,6 +166,7 @@ async def test_jobs_are_claimed_by_queue_and_settled_by_number(
         lambda tx: jobs.heads(tx, "mail"),
         lambda tx: jobs.next_due(tx, "mail", ""),
         lambda tx: jobs.finish(tx, 1, "a token"),
+        lambda tx: jobs.finish_as(tx, 1, "a token"),
         lambda tx: jobs.retry(tx, 1, "a token", 0, ""),
         lambda tx: jobs.fail(tx, 1, "a token", ""),
         lambda tx: jobs.renew(tx, 1, "a token", 1000),

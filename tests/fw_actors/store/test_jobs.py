@@ -253,8 +253,8 @@ async def test_renew_extends_lease_of_holder_only(queue: Store, clock: SteppedCl
     job_id = await queue.write(put())
     await queue.write(take())
     clock.ms += LEASE_MS - 1
-    assert not await queue.write(lambda tx: jobs.renew(tx, job_id, "t2", LEASE_MS))
-    assert await queue.write(lambda tx: jobs.renew(tx, job_id, "t1", LEASE_MS))
+    assert await queue.write(lambda tx: jobs.renew(tx, job_id, "t2", LEASE_MS)) is None
+    assert await queue.write(lambda tx: jobs.renew(tx, job_id, "t1", LEASE_MS)) == ""
     assert await queue.write(heads) == [("w1", clock.ms + LEASE_MS)]
     found = await queue.read(lambda tx: row(tx, job_id))
     assert (found["attempts"], found["deaths"], found["lease"]) == (0, 0, "t1")
