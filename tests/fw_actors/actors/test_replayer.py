@@ -159,6 +159,21 @@ async def test_bulk_replay_fails_on_deletion_of_user(
         assert "boss" in over["error"]
 
 
+async def test_bulk_replay_continues_after_rename_of_user(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It failed, as if its user had been deleted (B-257)."""
+    monkeypatch.setattr(replay, "BATCH", 1)
+    async with http_site(tmp_path) as site:
+        sid = await manager(site)
+        await failures(site, 3)
+        await site.op("webhooks.replayMany", FAILED, sid=sid)
+        await site.do(lambda fw: fw.get_doc("User", "boss").rename("chief"))
+        await trio.sleep(1)
+        over = await progress(site, sid)
+        assert (over["state"], over["user"], over["replayed"]) == ("done", "chief", 3)
+
+
 async def test_bulk_replay_defect_fails_run_and_is_logged(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
