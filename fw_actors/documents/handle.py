@@ -6,10 +6,11 @@ as methods.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from fw_actors.config import Secrets
 from fw_actors.documents.doctype import ROW_ID, DocTypeBase
@@ -387,9 +388,9 @@ class Database:
         Values are None, finite numbers, text and bytes, as the columns hold them: a Date is the
         text `2026-01-31`, a Datetime milliseconds since 1970.
 
-        Raises: ValidationError for another value, for transaction, savepoint, ATTACH and PRAGMA
-            statements, and for a row that breaks a rule of its table; DuplicateError for a
-            duplicate row.
+        Raises: ValidationError for another value, for a text without a statement, for transaction,
+            savepoint, ATTACH and PRAGMA statements, and for a row that breaks a rule of its table;
+            DuplicateError for a duplicate row.
         """
         _validate_sql(text, params)
         try:
@@ -401,17 +402,27 @@ class Database:
             raise ValidationError(f"The database refused the SQL: {broken}") from None
 
 
+_NO_STATEMENT: Final = re.compile(r"\s+|;|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_LARGEST: Final = 2**63 - 1  # of a column
+
+
 def _validate_sql(text: object, params: object) -> None:
     if not isinstance(text, str) or not isinstance(params, Mapping | None):
         raise ValidationError('SQL must be text with a dict of values: {"name": value}.')
     if "\0" in text:  # PostgreSQL would run the text before it
         raise ValidationError("SQL must not contain a NUL character.")
+    end = 0
+    while skipped := _NO_STATEMENT.match(text, end):
+        end = skipped.end()
+    if end == len(text):  # SQLite would return no rows
+        raise ValidationError("SQL must contain a statement.")
     for name, value in (params or {}).items():
         if not _is_plain(value):
             raise ValidationError(
-                f"The value of :{str(name)[:60]} must be None, a finite number, bytes, or text "
-                f"without NUL and lone surrogates, and is of type {type(value).__name__[:60]}; "
-                "columns hold a Date as YYYY-MM-DD, a Datetime as milliseconds since 1970."
+                f"The value of :{str(name)[:60]} must be None, a finite number (an integer of 64 "
+                "bits), bytes, or text without NUL and lone surrogates, and is of type "
+                f"{type(value).__name__[:60]}; columns hold a Date as YYYY-MM-DD, a Datetime as "
+                "milliseconds since 1970."
             )
 
 
@@ -420,7 +431,9 @@ def _is_plain(value: object) -> bool:
     which equal no time in a column, and null of NaN."""
     if isinstance(value, str):
         return "\0" not in value and value.encode("utf-8", "ignore").decode() == value
-    return isinstance(value, int | bytes | None) or (isinstance(value, float) and isfinite(value))
+    if isinstance(value, int):
+        return -_LARGEST - 1 <= value <= _LARGEST
+    return isinstance(value, bytes | None) or (isinstance(value, float) and isfinite(value))
 
 
 class Webhooks:

@@ -130,7 +130,7 @@ async def test_sql_refuses_unsupported_statement_and_keeps_transaction_usable(
 @pytest.mark.parametrize(
     "value",
     [datetime(2026, 1, 1, tzinfo=UTC), date(2026, 1, 1), Decimal("1.5"), [1], {"a": 1},
-     float("nan"), "nul \0", "half \ud800"],
+     float("nan"), "nul \0", "half \ud800", 2**63, -(2**63) - 1],
 )  # fmt: skip
 async def test_sql_refuses_value_that_the_stores_would_take_differently(
     desk: ShopSite, value: Any
@@ -149,7 +149,9 @@ async def test_sql_refuses_value_that_the_stores_would_take_differently(
 
 async def test_sql_accepts_all_plain_values(desk: ShopSite) -> None:
     """None, numbers, text and bytes are passed as they are (D-197)."""
-    values = {"a": None, "b": True, "c": -5, "d": 1.5, "e": "ü\n", "f": b"\0"}
+    values = {
+        "a": None, "b": True, "c": -(2**63), "d": 1.5, "e": "ü\n", "f": b"\0", "g": 2**63 - 1,
+    }  # fmt: skip
     text = "SELECT " + ", ".join(f":{name} AS {name}" for name in values)
     assert await desk.do(lambda fw: fw.db.sql(text, values)) == [{**values, "b": 1}]
 
@@ -180,6 +182,17 @@ async def test_sql_refuses_statement_with_nul_character(desk: ShopSite) -> None:
         return found
 
     assert await desk.do(work) == "ada"
+
+
+@pytest.mark.parametrize("text", ["", " \n", ";", "-- all of it\n", "/* all */ -- of it", "/*"])
+async def test_sql_refuses_text_without_statement(desk: ShopSite, text: str) -> None:
+    """SQLite took it as one that returns no rows (D-198)."""
+
+    def work(fw: Any) -> None:
+        with pytest.raises(ValidationError, match="^SQL must contain a statement"):
+            fw.db.sql(text)
+
+    await desk.do(work)
 
 
 async def test_secret_is_read_by_lower_case_name(tmp_path: Path) -> None:
