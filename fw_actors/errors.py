@@ -53,11 +53,12 @@ class FwError(Exception):
     """Seconds after which the caller may retry, if known."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a status without which no response can be sent. Raises: TypeError."""
+        """Refuse a status with which no response can be sent. Raises: TypeError."""
         super().__init_subclass__(**options)
         status: object = cls.status
-        if type(status) is not int or not 400 <= status <= 599:
+        if not isinstance(status, int) or not 400 <= status <= 599:
             raise TypeError(f"status of {cls.__name__} must be a whole number from 400 to 599")
+        cls.status = int(status)  # of a member of `HTTPStatus`
 
     def __init__(self, message: str, field: str | None = None, **extra: object) -> None:
         if type(self) is FwError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -47,3 +48,5 @@ def test_error_class_of_an_app_may_have_its_own_status() -> None:
     lost: Any = type("TicketLost", (ValidationError,), {})
     assert own("closed").details == {"type": "TicketClosed", "message": "closed"}
     assert (own.status, lost.status) == (410, 422)
+    listed: Any = type("TicketListed", (ValidationError,), {"status": HTTPStatus.GONE})
+    assert (type(listed.status), listed.status) == (int, 410)
