@@ -30,6 +30,7 @@ from fw_actors.errors import BadRequestError, ConfigurationError, NotFoundError,
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _LONGEST_SHOWN: Final = 140
 _OWN: Final = f"{Path(__file__).parents[1]}/"  # this package: the line of the app tells more
+_EVERYONE: Final[Any] = object()  # unlike `()`, no app can give it
 _JSON_TYPES: Final = (str, int, float, bool, dict, list, NoneType, Any)
 
 
@@ -125,11 +126,11 @@ def whitelist(function: Callable[..., Any], /) -> Whitelisted: ...
 
 
 @overload
-def whitelist(*, roles: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Whitelisted]: ...
+def whitelist(*, roles: Sequence[str] = ...) -> Callable[[Callable[..., Any]], Whitelisted]: ...
 
 
 def whitelist(
-    function: Callable[..., Any] | None = None, /, *, roles: Sequence[str] = ()
+    function: Callable[..., Any] | None = None, /, *, roles: Sequence[str] = _EVERYONE
 ) -> Whitelisted | Callable[[Callable[..., Any]], Whitelisted]:
     """Make a function callable over HTTP, by POST, in a write transaction.
 
@@ -271,10 +272,12 @@ def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
             yield f"{where}: it must be a plain function whose first parameter is fw"
         elif not function.is_nameable:
             yield f"{where}: its parameters must be given by name: (fw, a) and not (fw, a, /)"
+        if function.given_roles is _EVERYONE:
+            continue
         if not isinstance(function.given_roles, list | tuple):
             yield f"{where}: roles must be a list of names"
             continue
-        if function.given_roles == []:  # a list that was filtered would open it to all
+        if not function.given_roles:  # a list that was filtered would open it to all
             yield (
                 f"{where}: roles must name a role; without roles every signed-in user may call it"
             )

@@ -194,7 +194,8 @@ async def test_job_has_the_user_that_its_row_names_after_the_claim(
 ) -> None:
     """A claimed job may wait for another one while its user goes, and another account gets the
     name (A-21, D-210)."""
-    carry_out, replaced = worker.carry_out, []
+    carry_out = worker.carry_out
+    replaced: list[str] = []
 
     def replace(fw: Any) -> None:
         anna = fw.get_doc("User", "anna")

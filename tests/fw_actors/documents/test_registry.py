@@ -257,12 +257,16 @@ def test_registry_reports_invalid_role_with_function() -> None:
     @whitelist(roles=[])
     def swim(fw: Any) -> None: ...
 
+    @whitelist(roles=())
+    def dive(fw: Any) -> None: ...
+
     with pytest.raises(ConfigurationError) as refusal:
-        Registry((), (fly, crawl, swim))
-    first, second, third = refusal.value.problems
+        Registry((), (fly, crawl, swim, dive))
+    first, second, third, fourth = refusal.value.problems
     assert first.startswith(f"{__file__}: function fly: roles: 'a/b' cannot be a role")
     assert second == f"{__file__}: function crawl: roles must be a list of names"
     assert third.startswith(f"{__file__}: function swim: roles must name a role")
+    assert fourth.startswith(f"{__file__}: function dive: roles must name a role")
     with pytest.raises(ConfigurationError, match="roles must be a list of names"):
         Registry((), (Whitelisted(lambda fw: None, None),))  # type: ignore[arg-type]
 
