@@ -95,6 +95,7 @@ def rekey(
         _require_no_other_nodes(context)
         if backup is not None:
             copy_store(context, backup, silent=as_json)
+            _require_no_other_nodes(context)  # for a large store the copy takes minutes
         moved, found = _move(context, keys, leave_unreadable=leave_unreadable)
         keys.put_in_place()
     if as_json:

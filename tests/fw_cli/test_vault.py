@@ -6,12 +6,14 @@ import json
 import os
 import sqlite3
 import stat
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
+from fw_cli import vault
 from supervisors.service.site_files import ServeLock
 from tests.fw_cli.conftest import CommandLine
 from tests.postgres_cluster import PostgresCluster
@@ -164,6 +166,26 @@ def test_rekey_refuses_program_that_uses_the_site(site: CommandLine) -> None:
     with closing(sqlite3.connect(site.folder / "data" / "fw.db")) as program:
         program.execute("SELECT count(*) FROM doc_user").fetchone()
         told = site.refused("vault", "rekey", "--no-backup")
+        assert "Another process has" in told
+    assert keys(site) == {"secret.key": OLD}
+
+
+def test_rekey_refuses_program_that_opens_the_site_during_the_backup(
+    site: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup of a large store takes minutes (O-326)."""
+    copy = vault.copy_store
+    with ExitStack() as opened:
+
+        def copied(*given: Any, **options: Any) -> None:
+            copy(*given, **options)
+            program = sqlite3.connect(site.folder / "data" / "fw.db")
+            opened.enter_context(closing(program))
+            program.execute("PRAGMA journal_mode=WAL")  # as the service and `open_site` do
+            program.execute("SELECT count(*) FROM doc_user").fetchone()
+
+        monkeypatch.setattr(vault, "copy_store", copied)
+        told = site.refused("vault", "rekey", "--backup", "before.db", "--json")
         assert "Another process has" in told
     assert keys(site) == {"secret.key": OLD}
 
