@@ -14,18 +14,11 @@ from fw_actors.documents import rest
 from fw_actors.documents.registry import Whitelisted
 from fw_actors.errors import BadRequestError, NotFoundError, PermissionDeniedError
 from web.exchange import Exchange
-from web.json_input import (
-    MAX_INTEGER,
-    CharacterRules,
-    printable,
-    read_argument,
-    read_object,
-    read_struct,
-)
+from web.json_input import CharacterRules, printable, read_argument, read_object, read_struct
 from web.operations import BodyRule, Operation, Route
 from web.response import Response, encode, json_response
 from web.response_schemas import DocumentResponse, ListResponse, OkResponse
-from web.routes.operations import GatewayRoutes
+from web.routes.operations import GatewayRoutes, whole_number
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -36,7 +29,6 @@ T = TypeVar("T")
 FIELDS: Final = CharacterRules(every_line=True, free=(NEW_PASSWORD,))
 DOCUMENT: Final = BodyRule(partial(read_object, texts=FIELDS))
 LISTING: Final = frozenset({"filters", "fields", "order_by", "limit", "start"})
-LONGEST_NUMBER: Final = len(str(MAX_INTEGER))
 
 
 GivenVersion = Annotated[
@@ -228,10 +220,8 @@ def _listing(query: Any) -> dict[str, Any]:
             wanted[name] = read_argument(text, name)
         elif name == "order_by":
             wanted[name] = text
-        elif text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER:
-            wanted[name] = int(text)
         else:
-            raise BadRequestError(f"{name} must be a whole number, 0 or more.", field=name)
+            wanted[name] = whole_number(query, name)
     return wanted
 
 
