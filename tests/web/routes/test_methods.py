@@ -216,6 +216,19 @@ async def test_function_result_without_a_json_form_undoes_its_writes(
     assert (reply.status, reply.error["type"]) == (500, "InternalError")
 
 
+async def test_function_result_has_null_for_numbers_that_json_lacks(
+    client: AppClient, gateway: FakeGateway
+) -> None:
+    """As in JavaScript (D-181)."""
+
+    def share(fw: Any) -> list[float]:
+        return [0.5, float("nan"), float("inf"), -float("inf")]
+
+    gateway.functions["shop.share"] = Whitelisted(share, [])
+    reply = await client.ask("POST", "/api/method/shop.share", {}, sid=SID)
+    assert reply.json == [0.5, None, None, None]
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
