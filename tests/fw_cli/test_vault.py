@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from fw_cli import vault
+from fw_cli.backup import copy_store
 from supervisors.service.site_files import ServeLock
 from tests.fw_cli.conftest import CommandLine
 from tests.postgres_cluster import PostgresCluster
@@ -174,17 +174,16 @@ def test_rekey_refuses_program_that_opens_the_site_during_the_backup(
     site: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A backup of a large store takes minutes (O-326)."""
-    copy = vault.copy_store
     with ExitStack() as opened:
 
         def copied(*given: Any, **options: Any) -> None:
-            copy(*given, **options)
+            copy_store(*given, **options)
             program = sqlite3.connect(site.folder / "data" / "fw.db")
             opened.enter_context(closing(program))
             program.execute("PRAGMA journal_mode=WAL")  # as the service and `open_site` do
             program.execute("SELECT count(*) FROM doc_user").fetchone()
 
-        monkeypatch.setattr(vault, "copy_store", copied)
+        monkeypatch.setattr("fw_cli.vault.copy_store", copied)
         told = site.refused("vault", "rekey", "--backup", "before.db", "--json")
         assert "Another process has" in told
     assert keys(site) == {"secret.key": OLD}
