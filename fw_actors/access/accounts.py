@@ -110,8 +110,13 @@ class Accounts(Observer):
         """Before a User is written, check that no other account has its name or e-mail."""
         if event == "on_trash":
             forget_identifiers(fw.tx, str(doc.name))
-        else:
-            claim_identifiers(fw.tx, str(doc.name), str(doc.__dict__["email"]))
+            return
+        email, before = str(doc.__dict__["email"]), doc._before
+        if before is None or before.__dict__["email"] != email:
+            _refuse_encoded_word(
+                email
+            )  # a stored one must not prevent that its account is disabled
+        claim_identifiers(fw.tx, str(doc.name), email)
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """After the write: delete the password of a deleted account, sign out a disabled one."""
@@ -205,11 +210,14 @@ def canonical_email(email: str) -> str:
     """Return the canonical form of an e-mail address. Raises: ValidationError."""
     if not _EMAIL.match(email):
         raise ValidationError("email must have the form name@example.org.", field="email")
+    return _canonical_identifier(email, "email")
+
+
+def _refuse_encoded_word(email: str) -> None:
     if ENCODED_WORD in email:
         raise ValidationError(
             f"email must not contain {ENCODED_WORD}, which begins an encoded word.", field="email"
         )
-    return _canonical_identifier(email, "email")
 
 
 def _canonical_identifier(text: str, field: str) -> str:

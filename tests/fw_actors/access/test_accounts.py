@@ -9,6 +9,7 @@ import pytest
 
 from fw_actors.access import accounts
 from fw_actors.access.passwords import set_password
+from fw_actors.access.users import set_enabled
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
 from fw_actors.store import Tx
 from tests.fw_actors.office import Office
@@ -94,6 +95,36 @@ async def test_account_refuses_hidden_reserved_and_blank_identifiers(
     with pytest.raises(ValidationError) as refusal:
         await office.do(lambda fw: fw.new_doc("User", name=name, email=email).insert())
     assert refusal.value.extra == {"field": field}
+
+
+@pytest.mark.parametrize("act", ["disable", "rename", "name", "db_set"])
+async def test_account_with_stored_encoded_word_can_be_changed(office: Office, act: str) -> None:
+    """The rule for new addresses (A-15) must not keep such an account enabled."""
+    word = "a@=?utf-8?q?x=0d=0abcc=3ab=40x?="
+    await office.hire("ada", email="ada@x.test")
+    await office.do(lambda fw: fw.db.sql("UPDATE doc_user SET email = :word", {"word": word}))
+
+    def work(fw: Any) -> None:
+        ada = fw.get_doc("User", "ada")
+        if act == "disable":
+            set_enabled(fw, office.site.accounts, "ada", False)
+        elif act == "rename":
+            ada.rename("lovelace")
+        elif act == "name":
+            ada.fullName = "Ada L."
+            ada.save()
+        else:
+            ada.db_set("enabled", 0)
+
+    await office.do(work)
+    users = 'SELECT name, "fullName", enabled FROM doc_user'
+    [(name, full_name, enabled)] = await office.sql(users)
+    assert (name, full_name, enabled) == {
+        "disable": ("ada", "Ada", 0), "rename": ("lovelace", "Ada", 1),
+        "name": ("ada", "Ada L.", 1), "db_set": ("ada", "Ada", 0),
+    }[act]  # fmt: skip
+    with pytest.raises(ValidationError):
+        await change(office, name, email="b@=?utf-8?q?x?=")
 
 
 async def test_e_mail_change_replaces_the_identifier(
