@@ -173,6 +173,21 @@ async def test_mail_attempt_uses_current_address_of_user(
         assert (await site.deliveries())[0]["recipient"] == "new@example.test"
 
 
+async def test_mail_in_progress_is_recorded_after_deletion_of_user(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It was attempted again, and recorded as failed although it had been sent (O-51)."""
+    async with mail_site(tmp_path, Postbox(outcomes=[5.0])) as site:
+        await site.hire("anna")
+        await changed(site, "anna")
+        await trio.sleep(1)
+        await site.do(lambda fw: fw.get_doc("User", "anna").delete())
+        await trio.sleep(200)
+        (delivery,) = await site.deliveries()
+        assert (delivery["status"], delivery["attempts"]) == ("Sent", 1)
+        assert len(site.postbox.taken) == 1
+
+
 @pytest.mark.parametrize("asked", [True, False])
 async def test_mail_to_disabled_user_is_withdrawn(
     asked: bool, tmp_path: Path, autojump_clock: MockClock
