@@ -438,13 +438,15 @@ class WebhookRules(Observer):
         if event == "on_trash":
             return
         values = doc.__dict__
-        endpoint = parse_endpoint(values["url"], development=self._development)
+        before: Mapping[str, Any] = {} if doc._before is None else doc._before.__dict__
+        # One that was saved in development mode sends to http until it is disabled.
+        may_be_http = values["url"] == before.get("url") and not values["enabled"]
+        endpoint = parse_endpoint(values["url"], development=self._development or may_be_http)
         if values["client_certificate"]:
-            before = None if doc._before is None else doc._before.__dict__["client_certificate"]
-            self._validate_certificate(values["client_certificate"], endpoint, before)
+            certificate = before.get("client_certificate")
+            self._validate_certificate(values["client_certificate"], endpoint, certificate)
         if values["event_type"] == DOCUMENT:
-            before = None if doc._before is None else doc._before.__dict__["webhook_doctype"]
-            self._validate_document(values, before)
+            self._validate_document(values, before.get("webhook_doctype"))
         if values["event_type"] == CUSTOM:
             _validate_custom(values["custom_event"])
         if isinstance(values["secret"], str):

@@ -198,3 +198,25 @@ async def test_webhook_of_missing_doctype_may_be_disabled(tmp_path: Path) -> Non
         await office.do(lambda fw: change(fw, title="t"))
         with pytest.raises(ValidationError, match="There is no DocType Box"):
             await office.do(lambda fw: change(fw, enabled=1))
+
+
+async def test_webhook_of_development_mode_may_be_disabled(tmp_path: Path) -> None:
+    """Its deliveries go on in production, to a URL of http, until it is disabled (B-12)."""
+    async with open_office(tmp_path, mode="development") as office:
+        name = await office.subscribe(url="http://receiver.test/")
+    async with open_office(tmp_path, seed=2) as office:
+
+        def change(fw: Any, **values: Any) -> None:
+            doc = fw.get_doc("Webhook", name)
+            for field, value in values.items():
+                setattr(doc, field, value)
+            doc.save()
+
+        for values in ({"title": "t"}, {"enabled": 0, "url": "http://another.test/"}):
+            with pytest.raises(ValidationError, match="must begin with https"):
+                await office.do(lambda fw, v=values: change(fw, **v))  # type: ignore[misc]
+        await office.do(lambda fw: change(fw, enabled=0))
+        await office.do(lambda fw: change(fw, title="t"))
+        with pytest.raises(ValidationError, match="must begin with https"):
+            await office.do(lambda fw: change(fw, enabled=1))
+        await office.do(lambda fw: change(fw, enabled=1, url="https://receiver.test/"))
