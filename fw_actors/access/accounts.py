@@ -113,9 +113,7 @@ class Accounts(Observer):
             return
         email, before = str(doc.__dict__["email"]), doc._before
         if before is None or before.__dict__["email"] != email:
-            _refuse_encoded_word(
-                email
-            )  # a stored one must not prevent that its account is disabled
+            _refuse_encoded_word(email)  # a stored one must not keep its account enabled
         claim_identifiers(fw.tx, str(doc.name), email)
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
