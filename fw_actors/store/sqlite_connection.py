@@ -36,6 +36,16 @@ _OVERLOADED: Final = MappingProxyType(
         sqlite3.SQLITE_CANTOPEN: "The database's files cannot be opened.",
     }
 )
+_TEMPORARY: Final = "the folder of temporary files (SQLITE_TMPDIR, TMPDIR, /var/tmp or /tmp)"
+# Of a read, which writes nothing but the rows that it sorts.
+_OVERLOADED_READS: Final = MappingProxyType(
+    {
+        sqlite3.SQLITE_FULL: f"The query needs more room than there is in {_TEMPORARY}.",
+        sqlite3.SQLITE_CANTOPEN: (
+            f"The database's files cannot be opened, or {_TEMPORARY} is not writable."
+        ),
+    }
+)
 _UNIQUE: Final = (
     sqlite3.SQLITE_CONSTRAINT_UNIQUE,
     sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
@@ -55,7 +65,8 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
     """Return the exception for a statement that failed with `error` (see `Tx`).
 
     Args:
-        writable: False in a read, where a refused write is a defect of fw and not the file's state.
+        writable: False in a read, where a refused write is a defect of fw and not the file's state,
+            and a full disk is that of the rows that it sorts.
     """
     code = code_of(error)
     if code in _UNIQUE:
@@ -65,6 +76,8 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
         return ConstraintViolation(f"{error}.")
     if primary == sqlite3.SQLITE_READONLY and not writable:
         return StatementError("A read cannot write; use Store.write.")
+    if primary in _OVERLOADED_READS and not writable:
+        return OverloadedError(_OVERLOADED_READS[primary])
     if (sentence := refusal_reason(error)) is not None:
         return OverloadedError(sentence)
     return StatementError(f"The database refused a statement: {error}")

@@ -37,6 +37,14 @@ def test_translate_maps_operational_codes_to_overloaded_error(code: int, said: s
     assert said in refusal.message
 
 
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN])
+def test_translate_names_the_folder_of_temporary_files_for_a_read(code: int) -> None:
+    """A read writes nothing but the rows that it sorts (O-21): the database may be in order."""
+    refusal = translate(failure(code), writable=False)
+    assert isinstance(refusal, OverloadedError)
+    assert "SQLITE_TMPDIR" in refusal.message
+
+
 @pytest.mark.parametrize(
     ("message", "table", "columns"),
     [
