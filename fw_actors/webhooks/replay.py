@@ -366,24 +366,24 @@ class BulkReplays:
     def carry_out(self, fw: Fw, run: ReplayRun, deliveries: Sequence[str]) -> None:
         """Replay a batch as the user who began the run, or end the run if the batch is empty.
 
-        Does nothing if the run was stopped or another process was faster. If the user has lost the
-        permission, that is recorded and ends the run.
+        Does nothing if the run was stopped, its user was renamed since it was read, or another
+        process was faster. If the user has lost the permission, that is recorded and ends the run.
         """
         error = self._audit.denial(fw, _ACT, _DELIVERY)
         if error is not None:
             self.give_up(fw.tx, run, error.message)
         elif not deliveries:
             self._end(fw.tx, run, ReplayState.DONE)
-        elif fw.tx.run(_ADVANCE, id=run.id, cursor=run.cursor, reached=deliveries[-1]):
+        elif fw.tx.run(_ADVANCE, id=run.id, by=run.user, cursor=run.cursor, reached=deliveries[-1]):
             _count(fw.tx, run, self._replays.replay_many(fw, deliveries, run.id))
 
     def give_up(self, tx: Tx, run: ReplayRun, reason: str) -> None:
-        """End a run as failed."""
+        """End a run as failed, unless its user was renamed since it was read."""
         self._end(tx, run, ReplayState.FAILED, reason)
 
     def _end(self, tx: Tx, run: ReplayRun, state: ReplayState, reason: str = "") -> None:
         """End a run by its id, because it may have ended and another may have begun meanwhile."""
-        tx.run(_END, id=run.id, how=state.value, reason=reason, at=tx.now)
+        tx.run(_END, id=run.id, by=run.user, how=state.value, reason=reason, at=tx.now)
 
 
 def newest_runs(tx: Tx) -> list[ReplayRun]:
@@ -454,8 +454,8 @@ _BEGIN: Final = Statement(
 )
 _ADVANCE: Final = Statement(
     sa.update(BULK_REPLAY)
-    .where(_R.id == sa.bindparam("id"), _R.cursor == sa.bindparam("cursor"))
-    .where(_R.state == ReplayState.RUNNING.value)
+    .where(_R.id == sa.bindparam("id"), _R.user == sa.bindparam("by"))
+    .where(_R.cursor == sa.bindparam("cursor"), _R.state == ReplayState.RUNNING.value)
     .values(cursor=sa.bindparam("reached"))
 )
 _COUNT: Final = Statement(
@@ -465,7 +465,8 @@ _COUNT: Final = Statement(
 )
 _END: Final = Statement(
     sa.update(BULK_REPLAY)
-    .where(_R.id == sa.bindparam("id"), _R.state == ReplayState.RUNNING.value)
+    .where(_R.id == sa.bindparam("id"), _R.user == sa.bindparam("by"))
+    .where(_R.state == ReplayState.RUNNING.value)
     .values(state=sa.bindparam("how"), error=sa.bindparam("reason"), ended=sa.bindparam("at"))
 )
 _END_FOREGROUND: Final = Statement(

@@ -332,3 +332,18 @@ async def test_bulk_replay_list_requires_permission_to_replay(bulk: Bulk) -> Non
     for look in (site.bulk.all, lambda fw: site.bulk.get(fw, "x")):
         with pytest.raises(PermissionDeniedError):
             await site.read("other", look)
+
+
+async def test_bulk_replay_of_user_renamed_during_a_batch_continues(bulk: Bulk) -> None:
+    """Neither does the batch run as another user of the name, nor does the run fail (B-257)."""
+    deliveries = await bulk.failed(1)
+    await bulk.begin()
+    site, run = bulk.office.site, await bulk.run()
+    await bulk.office.do(lambda fw: fw.get_doc("User", "boss").rename("chief"))
+    await bulk.office.hire("boss", "System Manager", password=None, email="next@x.test")
+    await site.write("boss", lambda fw: site.bulk.carry_out(fw, run, deliveries))
+    await site.store.write(lambda tx: site.bulk.give_up(tx, run, "There is no enabled user boss."))
+    assert await bulk.states() == ["Failed"]
+    assert [await bulk.step(), await bulk.step()] == [1, 0]
+    after = await bulk.run()
+    assert (after.state, after.user, after.replayed) == ("done", "chief", 1)
