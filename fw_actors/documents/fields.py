@@ -481,6 +481,15 @@ def iso(ms: int) -> str:
     return instant.isoformat(timespec="milliseconds") + "Z"
 
 
+def iso_or_none(ms: Any) -> str | None:
+    """Return a stored time as `iso` does; None without one, and for a value that is no time, which
+    only SQL can have written."""
+    try:
+        return None if ms is None else iso(ms)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 
 
@@ -533,7 +542,7 @@ class Datetime(Field):
         return None if value is None else ms_of(value)
 
     def from_store(self, value: Any) -> str | None:
-        return None if value is None else iso(value)
+        return iso_or_none(value)
 
 
 _TEXT, _WHOLE, _FLOATING = "text", "whole numbers", "floating-point numbers"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from fw_actors.config import Secrets
 from fw_actors.documents.doctype import ROW_ID, DocTypeBase
-from fw_actors.documents.fields import Table, Vault, iso, shown_vault
+from fw_actors.documents.fields import Table, Vault, iso_or_none, shown_vault
 from fw_actors.errors import (
     BadRequestError,
     DuplicateError,
@@ -87,7 +87,8 @@ class DocType(DocTypeBase, abstract=True):
         state, meta = self.__dict__, self.meta
         state.update(row)
         del state[ROW_ID]
-        state["creation"], state["modified"] = _iso(row["creation"]), _iso(row["modified"])
+        state["creation"] = iso_or_none(row["creation"])
+        state["modified"] = iso_or_none(row["modified"])
         state["docstatus"], state["idx"] = row["docstatus"] or 0, row["idx"] or 0
         for field in meta.unstored:
             state[field.name] = None
@@ -211,10 +212,6 @@ def field_unknown(meta: Meta, key: object) -> Exception:
     """Return the error for a key that is not a field of the DocType."""
     shown = str(key)[:60]
     return BadRequestError(f"{meta.name} has no field {shown}.", field=shown)
-
-
-def _iso(ms: int | None) -> str | None:
-    return None if ms is None else iso(ms)
 
 
 Filters = Sequence[Sequence[Any]] | Mapping[str, Any]

@@ -367,7 +367,8 @@ class Documents:
         """Set `modified`, the version. It always increases, even within a millisecond or after the
         clock was set back.
         """
-        before = (stored._stored or {})["modified"] or 0  # SQL may have inserted the row
+        # SQL may have written no time, or a value that is none.
+        before = 0 if stored.modified is None else (stored._stored or {})["modified"]
         doc.modified, doc.modified_by = iso(max(fw.tx.now, before + 1)), fw.user
 
     def _stored(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> DocType:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.documents.fields import iso, to_ms
+from fw_actors.errors import ValidationError
+from tests.fw_actors.documents.conftest import ShopSite
 
 ROWS = [
     (0, "1970-01-01T00:00:00.000Z"),
@@ -34,3 +37,30 @@ def test_datetime_to_ms_inverts_iso_exactly(ms: int) -> None:
 def test_datetime_to_ms_treats_naive_time_as_utc() -> None:
     assert to_ms(datetime(1970, 1, 1, 0, 0, 1)) == 1000  # noqa: DTZ001
     assert to_ms(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == 1000
+
+
+@pytest.mark.usefixtures("on_both_stores")
+@pytest.mark.parametrize("column", ["moment", "creation", "modified"])
+@pytest.mark.parametrize("value", [1_800_000_000_000_000, 2**62, -(2**62), "2026-01-01"])
+async def test_datetime_reads_value_that_is_no_time_as_null(
+    desk: ShopSite, column: str, value: int | str
+) -> None:
+    """SQL may have written microseconds, or on SQLite a text (D-56): each read was a 500."""
+
+    def work(fw: Any) -> list[Any]:
+        name = fw.new_doc("Sample", moment="2026-01-01").insert().name
+        try:
+            fw.db.sql(f"UPDATE doc_sample SET {column} = :value", {"value": value})
+        except ValidationError:  # of PostgreSQL, whose columns take no text
+            assert isinstance(value, str)
+            return []
+        sample = fw.get_doc("Sample", name)
+        found = [getattr(sample, column), fw.get_all("Sample", fields=[column])[0][column]]
+        sample.data = "changed"
+        sample.save()
+        changed = fw.get_doc("Sample", name)
+        assert (changed.data, changed.modified) == ("changed", sample.modified)
+        changed.delete()
+        return found
+
+    assert await desk.do(work) in ([], [None, None])
