@@ -54,7 +54,7 @@ from fw_actors.webhooks.events import CustomEvents, DeliveryRecorder, EventRecor
 from fw_actors.webhooks.health import HealthRenames
 from fw_actors.webhooks.pacing import Pauses
 from fw_actors.webhooks.receivers import OutageEnds, ReceiverNotices
-from fw_actors.webhooks.replay import BulkReplays, Replays
+from fw_actors.webhooks.replay import BulkReplays, Replays, RunsOfDeletedUsers
 from fw_actors.webhooks.subscriptions import (
     SharedSubscriptions,
     SubscriptionCache,
@@ -246,6 +246,7 @@ def _assembled(
         OutageEnds(notices),  # before HealthRenames, which drops the row of a deleted Webhook
         AccountRenames(registry),
         JobsOfDeletedUsers(),
+        RunsOfDeletedUsers(),
         DeliveryRenames(registry, subscriptions),
         NamesOfDeletedWebhooks(registry),
         HealthRenames(),

@@ -21,7 +21,8 @@ import sqlalchemy as sa
 
 from fw_actors.documents.core import BY_DOCUMENT, Webhook, WebhookDelivery
 from fw_actors.documents.fields import iso
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw
+from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.permissions import require_administering
 from fw_actors.documents.query import Query
 from fw_actors.documents.registry import Registry
@@ -386,6 +387,17 @@ class BulkReplays:
         tx.run(_END, id=run.id, by=run.user, how=state.value, reason=reason, at=tx.now)
 
 
+class RunsOfDeletedUsers(Observer):
+    """Ends the run of a deleted User, which must not continue as another account of its name."""
+
+    doctypes, events = frozenset({"User"}), frozenset({DELETION})
+
+    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
+        """After the deletion: end the run as failed."""
+        reason = f"The user {doc.name} was deleted."
+        fw.tx.run(_END_OF, by=doc.name, how=ReplayState.FAILED.value, reason=reason, at=fw.tx.now)
+
+
 def newest_runs(tx: Tx) -> list[ReplayRun]:
     """Return the runs that are kept, newest first."""
     return list(_runs(tx.rows(_NEWEST, most=KEPT)))
@@ -463,12 +475,13 @@ _COUNT: Final = Statement(
     .where(_R.id == sa.bindparam("id"))
     .values(replayed=_R.replayed + sa.bindparam("more"), reasons=sa.bindparam("reason"))
 )
-_END: Final = Statement(
+_ENDING: Final = (
     sa.update(BULK_REPLAY)
-    .where(_R.id == sa.bindparam("id"), _R.user == sa.bindparam("by"))
-    .where(_R.state == ReplayState.RUNNING.value)
+    .where(_R.user == sa.bindparam("by"), _R.state == ReplayState.RUNNING.value)
     .values(state=sa.bindparam("how"), error=sa.bindparam("reason"), ended=sa.bindparam("at"))
 )
+_END: Final = Statement(_ENDING.where(_R.id == sa.bindparam("id")))
+_END_OF: Final = Statement(_ENDING)
 _END_FOREGROUND: Final = Statement(
     sa.update(BULK_REPLAY)
     .where(_R.id == sa.bindparam("id"))

@@ -347,3 +347,18 @@ async def test_bulk_replay_of_user_renamed_during_a_batch_continues(bulk: Bulk) 
     assert [await bulk.step(), await bulk.step()] == [1, 0]
     after = await bulk.run()
     assert (after.state, after.user, after.replayed) == ("done", "chief", 1)
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_bulk_replay_of_deleted_user_does_not_run_as_another_one_of_the_name(
+    bulk: Bulk,
+) -> None:
+    """It is resumed after a restart, which may be much later (A-21, B-257)."""
+    await bulk.office.hire("second", "System Manager", password=None)
+    await bulk.failed(1)
+    await bulk.begin()
+    await bulk.office.do(lambda fw: fw.get_doc("User", "boss").delete())
+    await bulk.office.hire("boss", "System Manager", password=None)
+    assert await bulk.office.site.store.read(bulk.office.site.bulk.running) is None
+    run = await bulk.run()
+    assert (run.state, run.user, run.error) == ("failed", "boss", "The user boss was deleted.")
