@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from os import getpid
 from socket import gethostname
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import trio
@@ -62,6 +62,14 @@ NODE: Final = "node"
 DELIVERIES: Final = "deliveries"
 CountKey = tuple[str, str]
 """`NODE` and the path of a node, or `DELIVERIES` and a status."""
+
+
+class PauseReach(NamedTuple):
+    """Whether a receiver that was to be paused or resumed is known to a process of the service,
+    and the numbers of the processes that did not answer."""
+
+    is_known: bool
+    unanswered: Sequence[int] = ()
 
 
 class Console:
@@ -139,17 +147,24 @@ class Console:
         return sum(self._delivered.counts().values()), sum(node.handled for node in nodes)
 
     async def pause(self, user: str, receiver: str, request_id: str = "") -> None:
-        """Stop starting attempts at a receiver in this process until it is resumed.
+        """Stop starting attempts at a receiver in this service until it is resumed.
 
-        Raises: NotFoundError if no delivery went to it since the start.
+        Raises: NotFoundError if no delivery went to it since the start; OverloadedError if a
+            process does not answer, or if the store cannot record the pause.
         """
-        await self._ask_dispatcher(Pause(receiver))
-        await self._note(user, Action.CONSOLE_PAUSE, receiver, request_id)
+        unanswered = await self._set_paused(Pause(receiver))
+        await self._note(
+            user, Action.CONSOLE_PAUSE, receiver, request_id, done="The receiver is paused"
+        )
+        _require_answers(unanswered)
 
     async def resume(self, user: str, receiver: str, request_id: str = "") -> None:
-        """Resume a receiver. Raises: NotFoundError."""
-        await self._ask_dispatcher(Resume(receiver))
-        await self._note(user, Action.CONSOLE_RESUME, receiver, request_id)
+        """Resume a receiver. Raises: as `pause`."""
+        unanswered = await self._set_paused(Resume(receiver))
+        await self._note(
+            user, Action.CONSOLE_RESUME, receiver, request_id, done="The receiver is resumed"
+        )
+        _require_answers(unanswered)
 
     async def restart(self, user: str, actor: str, request_id: str = "") -> None:
         """Stop a single actor; its supervisor starts it again. Raises: NotFoundError."""
@@ -160,7 +175,7 @@ class Console:
     async def trace(self, user: str, actor: str, request_id: str = "") -> None:
         """Trace a single actor for a minute. Raises: NotFoundError, OverloadedError."""
         self._traces.begin(self._single(actor))
-        await self._note(user, Action.CONSOLE_TRACE, actor, request_id)
+        await self._note(user, Action.CONSOLE_TRACE, actor, request_id, done="The actor is traced")
 
     async def unlock(self, user: str, identifier: str, request_id: str = "") -> None:
         """Lift the lockouts of an account's name and e-mail. Raises: NotFoundError."""
@@ -181,10 +196,11 @@ class Console:
             raise replayed
         self._store_due = 0.0
 
-    async def refresh(self, user: str, name: str, request_id: str = "") -> None:
+    async def use_stored_subscriptions(self) -> None:
         """Use the stored subscriptions at once, in all processes of the service (C-152).
 
-        Raises: OverloadedError if the store does not answer.
+        It is no action of an operator and writes no Audit Event: a command has changed a Webhook,
+        which its Versions show. Raises: OverloadedError if the store does not answer.
         """
         await self._site.store.write(self._site.subscriptions.renew_after_commit)
 
@@ -210,20 +226,23 @@ class Console:
                 return self._runtime.ref(name)
         raise _no_single(name)
 
-    async def _ask_dispatcher(self, message: Pause | Resume) -> None:
-        if not await self.set_paused(message):
+    async def _set_paused(self, message: Pause | Resume) -> Sequence[int]:
+        """Pause or resume a receiver; return the numbers of the processes without an answer."""
+        reach = await self.set_paused(message)
+        if not reach.is_known:
             raise NotFoundError(
                 f"This service has sent nothing to {message.receiver[:200]} recently, and pauses "
                 "only receivers that it has sent to. Pause their Webhooks instead."
             )
+        return reach.unanswered
 
-    async def set_paused(self, message: Pause | Resume) -> bool:
-        """Pause or resume a receiver in this process; return whether it is known here.
+    async def set_paused(self, message: Pause | Resume) -> PauseReach:
+        """Pause or resume a receiver in this process.
 
         Raises: OverloadedError if the dispatcher does not answer.
         """
         try:
-            return bool(await self._dispatcher.ask(message, deadline=ASK_SECONDS))
+            return PauseReach(bool(await self._dispatcher.ask(message, deadline=ASK_SECONDS)))
         except ActorError:
             raise OverloadedError("The dispatcher does not answer. Try again.") from None
 
@@ -232,9 +251,21 @@ class Console:
         receivers = (await self._dispatcher_described()).get("receivers", ())
         return [each["origin"] for each in receivers if each["health"] == "paused"]
 
-    async def _note(self, user: str, action: Action, target: str, request_id: str) -> None:
+    async def _note(
+        self, user: str, action: Action, target: str, request_id: str, done: str = ""
+    ) -> None:
+        """Write the Audit Event of an action; `done`: what has been carried out before it.
+
+        Raises: OverloadedError, which says what was done and is not recorded.
+        """
         audit = self._site.audit
-        await self._site.write(user, lambda fw: audit.record(fw, action, target), request_id)
+        try:
+            await self._site.write(user, lambda fw: audit.record(fw, action, target), request_id)
+        except OverloadedError as error:
+            if not done:
+                raise
+            text = f"{done}, but the store could not record it. Repeat the action to record it."
+            raise OverloadedError(text, error.retry_after) from None
 
     async def _compute_view(self, with_store: bool) -> ConsoleView:
         began = trio.current_time()
@@ -326,6 +357,14 @@ class OtherProcesses(Protocol):
         """Ask the others, or number `to` alone; return the answers by number."""
 
 
+def _require_answers(unanswered: Sequence[int]) -> None:
+    if unanswered:
+        numbers = ", ".join(map(str, unanswered))
+        raise OverloadedError(
+            f"These processes did not answer: {numbers}. The others have done it. Try again."
+        )
+
+
 def _no_single(actor: str) -> NotFoundError:
     return NotFoundError(
         f"There is no single actor {actor[:60]}; those of a pool cannot be restarted or traced."
@@ -386,29 +425,30 @@ class ServiceConsole(Console):
         """Trace an actor of the process in its name. Raises: NotFoundError, OverloadedError."""
         await self._act("trace", super().trace, user, actor, request_id)
 
-    async def set_paused(self, message: Pause | Resume) -> bool:
-        """Pause or resume a receiver in all processes; return whether one of them knows it.
+    async def set_paused(self, message: Pause | Resume) -> PauseReach:
+        """Pause or resume a receiver in all processes, if one of them knows it.
 
-        Raises: OverloadedError if a process does not answer. A process that starts asks the others
-            once it is ready.
+        A process that starts asks the others once it is ready.
+        Raises: OverloadedError if the dispatcher of this process does not answer, and none has
+            paused or resumed the receiver.
         """
         what = "pause" if isinstance(message, Pause) else "resume"
-        known_here = await super().set_paused(message)
+        here = await super().set_paused(message)
         known = await self._others.gather(what, [message.receiver, False])
-        missing = self._others.unanswered
-        if not known_here and not any(known.values()):
-            return False
+        unanswered = [*self._others.unanswered]
+        if not here.is_known and not any(known.values()):
+            return PauseReach(is_known=False)
         if isinstance(message, Pause):
-            if not known_here:
-                await super().set_paused(Pause(message.receiver, known_elsewhere=True))
+            if not here.is_known:
+                try:
+                    await super().set_paused(Pause(message.receiver, known_elsewhere=True))
+                except OverloadedError:
+                    unanswered.append(self._own)
             for number, is_known in known.items():
                 if not is_known:
                     await self._others.gather("pause", [message.receiver, True], to=number)
-                    missing = [*missing, *self._others.unanswered]
-        if missing:
-            numbers = ", ".join(map(str, missing))
-            raise OverloadedError(f"These processes did not answer: {numbers}. Try again.")
-        return True
+                    unanswered += self._others.unanswered
+        return PauseReach(True, unanswered)
 
     async def _act(
         self,
@@ -439,10 +479,10 @@ class ServiceConsole(Console):
 
     async def _pause_here(self, argument: Sequence[Any]) -> bool:
         receiver, known_elsewhere = argument
-        return await super().set_paused(Pause(receiver, known_elsewhere))
+        return (await super().set_paused(Pause(receiver, known_elsewhere))).is_known
 
     async def _resume_here(self, argument: Sequence[Any]) -> bool:
-        return await super().set_paused(Resume(argument[0]))
+        return (await super().set_paused(Resume(argument[0]))).is_known
 
     async def _paused_here(self, _argument: object) -> list[str]:
         return await self.paused()

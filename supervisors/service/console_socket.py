@@ -180,9 +180,9 @@ def _acts_of(console: Console) -> dict[str, Act]:
         "replay": console.replay,
         "retryJob": console.retry_job,
         "cancelJob": console.cancel_job,
-        "refresh": console.refresh,
     }
-    return {name: by_administrator(act) for name, act in own.items()}
+    acts = {name: by_administrator(act) for name, act in own.items()}
+    return {**acts, "refresh": lambda _name: console.use_stored_subscriptions()}
 
 
 class _ConsoleServer:

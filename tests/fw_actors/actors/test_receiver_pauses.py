@@ -10,12 +10,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.console import Answer, Console, ServiceConsole
+from fw_actors.actors.console import Answer, ServiceConsole
 from fw_actors.actors.dispatcher import Pause, Resume
 from fw_actors.config import ProcessPlace
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime.testing import restarted
 from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
+from tests.fw_actors.office import Office, office
+
+__all__ = ["office"]
 
 ORIGIN = "https://hook.example:443"
 
@@ -54,20 +57,47 @@ class OtherProcess:
         return {} if self.hangs else {2: True}
 
 
-async def test_console_pause_reports_processes_that_did_not_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Otherwise the receiver would still get requests, and the operator would not know."""
-    monkeypatch.setattr(Console, "__init__", lambda *_: None)
+class WillingDispatcher:
+    """A dispatcher that knows every receiver."""
 
-    async def known(self: Console, message: Pause | Resume) -> bool:
+    async def ask(self, message: Pause | Resume, *, deadline: float) -> bool:
         return True
 
-    monkeypatch.setattr(Console, "set_paused", known)
-    other, nothing = OtherProcess(), cast("Any", None)
-    console = ServiceConsole(nothing, nothing, nothing, nothing, other)
-    assert await console.set_paused(Pause(ORIGIN))
+
+def console_beside(office: Office, other: OtherProcess) -> ServiceConsole:
+    nothing, dispatcher = cast("Any", None), cast("Any", WillingDispatcher())
+    return ServiceConsole(office.site, nothing, dispatcher, nothing, other)
+
+
+async def recorded(office: Office) -> list[str]:
+    events = "SELECT action FROM doc_audit_event WHERE action LIKE 'console.%' ORDER BY row_id"
+    return [action for (action,) in await office.sql(events)]
+
+
+async def test_console_pause_reports_processes_that_did_not_answer(office: Office) -> None:
+    """Otherwise the receiver would still get requests, and the operator would not know. What the
+    others have done is recorded (O-89)."""
+    other = OtherProcess()
+    console = console_beside(office, other)
+    await console.pause("Administrator", ORIGIN)
     other.hangs = True
-    for message in (Pause(ORIGIN), Resume(ORIGIN)):
+    for act in (console.pause, console.resume):
         with pytest.raises(OverloadedError, match="These processes did not answer: 2"):
-            await console.set_paused(message)
+            await act("Administrator", ORIGIN)
+    assert await recorded(office) == ["console.pause", "console.pause", "console.resume"]
+
+
+async def test_console_pause_that_is_not_recorded_is_reported(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plain error of a full store says that nothing was changed (O-89)."""
+
+    async def full(*_given: object) -> None:
+        raise OverloadedError
+
+    console = console_beside(office, OtherProcess())
+    with monkeypatch.context() as patched:
+        patched.setattr(office.site.store, "write", full)
+        with pytest.raises(OverloadedError, match="is paused, but the store could not record it"):
+            await console.pause("Administrator", ORIGIN)
+    assert await recorded(office) == []
