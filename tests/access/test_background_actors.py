@@ -57,12 +57,8 @@ async def test_delivery_actor_records_attempt_that_failed(site: HttpSite) -> Non
     told = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
     (delivery,) = told.json["deliveries"]
     path = f"/api/resource/Webhook%20Delivery/{delivery}"
-    shown: dict[str, Any] = {}
-    for _ in range(60):
-        shown = (await site.ask("GET", path, sid=sid)).json["data"]
-        if shown["attempts"]:
-            break
-        await trio.sleep(1)
+    await site.log.wait("delivery.ended", 1)
+    shown = (await site.ask("GET", path, sid=sid)).json["data"]
     assert (shown["status"], shown["attempts"]) == ("Retrying", 1)
     assert shown["error"].startswith("dns:")
     assert shown["next_attempt"] is not None
