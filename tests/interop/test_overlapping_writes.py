@@ -135,6 +135,20 @@ async def test_overlapping_submit_is_refused(site: Site, overlap: Overlap) -> No
     assert isinstance(second, ConflictError)
 
 
+async def test_overlapping_first_inserts_of_series_have_successive_names(
+    site: Site, overlap: Overlap
+) -> None:
+    """`series:` gives each document a number of its own (D-101)."""
+
+    def insert(fw: Any) -> str:
+        return str(fw.new_doc("Sales Order", title="t").insert().name)
+
+    names = await overlap(
+        as_administrator(site, insert), partial(site.write, "Administrator", insert)
+    )
+    assert names == ("SO-00001", "SO-00002")
+
+
 async def test_link_to_document_being_deleted_is_refused(site: Site, overlap: Overlap) -> None:
     """A Link to a missing document is 422, in either order (D-58, D-131)."""
     await site.write("Administrator", lambda fw: fw.new_doc("Customer", title="gone").insert())
@@ -307,6 +321,23 @@ async def test_overlapping_failure_at_limit_locks(site: Site, overlap: Overlap) 
         partial(site.store.write, partial(settle, charge_id="two")),
     )
     assert (first, second) == (None, 900.0)
+
+
+@pytest.mark.parametrize("limit", [4, 1])
+async def test_overlapping_charge_beyond_limit_is_refused(
+    site: Site, overlap: Overlap, limit: int
+) -> None:
+    """Of an identifier (A-64), and of the /56 of addresses with four times their limit (A-94)."""
+    around = attempts.Networks(b"the /56", b"the /48") if limit == 1 else None
+
+    def charge(number: int) -> Callable[[Any], float | None]:
+        key = b"a counter" if around is None else b"an address %d" % number
+        return lambda tx: attempts.charge(tx, f"c{number}", key, Budget(limit, 900_000), around)
+
+    for number in range(3):
+        assert await site.store.write(charge(number)) is None
+    told = await overlap(charge(3), partial(site.store.write, charge(4)))
+    assert told == (None, 1.0)
 
 
 async def make_key(site: Site, name: str) -> Any:

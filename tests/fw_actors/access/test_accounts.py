@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fw_actors.access import accounts
+from fw_actors.access.links import LinkKind, Links
 from fw_actors.access.passwords import set_password
 from fw_actors.access.users import set_enabled
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
@@ -166,6 +167,19 @@ async def test_account_deletion_removes_all_its_belongings(office: Office) -> No
         left = await office.sql(f'SELECT 1 FROM {table} WHERE "user" = :u', u="ada")
         assert left == [], table
     await office.hire("ada")
+
+
+async def test_account_deletion_ends_links_of_its_user_only(office: Office) -> None:
+    """The link tokens of a deleted User are deleted (A-21): they would set the password of another
+    account that is given its name."""
+    site = office.site
+    links = Links(site.registry, site.config.auth, site.entropy, "https://x.test")
+    for name in ("ada", "bob"):
+        await office.hire(name)
+        for kind in LinkKind:
+            await site.store.write(partial(links.mint, kind=kind, user=name))
+    await office.do(lambda fw: fw.get_doc("User", "ada").delete())
+    assert await office.sql('SELECT DISTINCT "user" FROM fw_token') == [("bob",)]
 
 
 async def sessions_of(office: Office, user: str, number: int) -> None:
