@@ -14,6 +14,8 @@ import psycopg
 import pytest
 import trio
 
+from fw_actors.access.sessions import begin as begin_session
+from fw_actors.access.users import add_user
 from fw_actors.errors import FwError
 from fw_actors.ops.site import Site, open_site
 from fw_actors.store import Tx
@@ -22,6 +24,8 @@ from tests.site_kit import make_config
 
 APPS: Final = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
 WAITS = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+PASSWORD: Final = "correct horse battery"
+OTHER: Final = "another decent passphrase"
 Fn = Callable[[Tx], Any]
 
 
@@ -81,3 +85,16 @@ class Overlap:
 
 def as_administrator(site: Site, fn: Callable[[Any], Any]) -> Fn:
     return lambda tx: fn(site.handle(tx, "Administrator"))
+
+
+async def hire(site: Site, name: str) -> None:
+    """Add a user with `PASSWORD`."""
+    email = f"{name}@x.test"
+    hashed = await site.hash_password(PASSWORD, name, email)
+    await site.write("Administrator", lambda fw: add_user(fw, name, email, "", (), hashed))
+
+
+async def begin(site: Site, user: str) -> None:
+    """Begin the session `s1` of a user."""
+    opened = partial(begin_session, handle="s1", sid="secret", ip="", user_agent="", days=1)
+    await site.store.write(partial(opened, user=user))

@@ -34,11 +34,8 @@ from fw_actors.ops.mail_queue import MailComposer
 from fw_actors.ops.site import Site
 from fw_actors.rules.lockout import Budget
 from fw_actors.store import LeasedJob
-from tests.interop.overlap_kit import Overlap, as_administrator
+from tests.interop.overlap_kit import OTHER, PASSWORD, Overlap, as_administrator, begin, hire
 from tests.site_kit import dependencies_of
-
-PASSWORD = "correct horse battery"
-OTHER = "another decent passphrase"
 
 
 async def order(site: Site, **fields: Any) -> str:
@@ -218,12 +215,6 @@ async def test_emit_during_webhook_rename_has_new_name(site: Site, overlap: Over
     assert await receivers(site) == {("renamed", "renamed")}
 
 
-async def hire(site: Site, name: str) -> None:
-    email = f"{name}@x.test"
-    hashed = await site.hash_password(PASSWORD, name, email)
-    await site.write("Administrator", lambda fw: add_user(fw, name, email, "", (), hashed))
-
-
 async def test_sign_in_during_password_change_is_refused(site: Site, overlap: Overlap) -> None:
     """Every path that sets a password ends the user's sessions (A-163)."""
     await hire(site, "ada")
@@ -259,11 +250,6 @@ async def test_password_change_by_replaced_password_is_refused(
     assert isinstance(refusal, AuthenticationError)
     kept = await site.store.read(lambda tx: tx.raw("SELECT hash FROM fw_password"))
     assert kept == [{"hash": hashed}]
-
-
-async def begin(site: Site, user: str) -> None:
-    opened = partial(begin_session, handle="s1", sid="secret", ip="", user_agent="", days=1)
-    await site.store.write(partial(opened, user=user))
 
 
 @pytest.mark.parametrize("by", ["manager", "owner"])
@@ -321,23 +307,6 @@ async def test_overlapping_failure_at_limit_locks(site: Site, overlap: Overlap) 
         partial(site.store.write, partial(settle, charge_id="two")),
     )
     assert (first, second) == (None, 900.0)
-
-
-@pytest.mark.parametrize("limit", [4, 1])
-async def test_overlapping_charge_beyond_limit_is_refused(
-    site: Site, overlap: Overlap, limit: int
-) -> None:
-    """Of an identifier (A-64), and of the /56 of addresses with four times their limit (A-94)."""
-    around = attempts.Networks(b"the /56", b"the /48") if limit == 1 else None
-
-    def charge(number: int) -> Callable[[Any], float | None]:
-        key = b"a counter" if around is None else b"an address %d" % number
-        return lambda tx: attempts.charge(tx, f"c{number}", key, Budget(limit, 900_000), around)
-
-    for number in range(3):
-        assert await site.store.write(charge(number)) is None
-    told = await overlap(charge(3), partial(site.store.write, charge(4)))
-    assert told == (None, 1.0)
 
 
 async def make_key(site: Site, name: str) -> Any:
