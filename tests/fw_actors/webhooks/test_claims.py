@@ -100,6 +100,27 @@ async def test_claim_reports_whether_more_may_be_due(depot: LeaseDepot) -> None:
     assert [(await depot.claim(slots)).more for slots in offered] == [True, True, False, False]
 
 
+async def test_claim_reports_more_if_only_the_last_webhook_is_done(depot: LeaseDepot) -> None:
+    """A due delivery does not wait for the regular scan while a slot is free (B-238)."""
+    hooks = [await depot.office.subscribe(event) for event in ("a.b", "c.d")]
+    for event in ("a.b", "a.b", "a.b", "c.d"):
+        await depot.emit(event)
+        await trio.sleep(1)
+    slots = SlotsPerWebhook(each=2)
+    batch = await depot.claim(slots)
+    assert (slots.taken, batch.more) == ([(hooks[0], 2), (hooks[1], 1)], True)
+
+
+async def test_claim_reports_more_if_the_webhooks_read_took_all_slots(office: Office) -> None:
+    """Of Webhooks that were not read for want of slots, some may be due (B-238)."""
+    depot = LeaseDepot(office)
+    for _ in range(READ_AT_ONCE + 1):
+        await office.subscribe()
+    await depot.emit()
+    assert (await depot.claim(SlotsPerWebhook(most=READ_AT_ONCE))).more
+    assert not (await depot.claim(SlotsPerWebhook(most=READ_AT_ONCE))).more
+
+
 async def test_claim_serves_longest_waiting_webhook_first(depot: LeaseDepot) -> None:
     names = []
     for event in ("b.c", "a.b", "c.d"):
