@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import structlog
 import trio
+from structlog.testing import LogCapture
 from trio.testing import MockClock
 
 from fw_actors.actors.delivery import Attempt
+from fw_actors.errors import OverloadedError
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.rules.findings import ServiceState
@@ -123,6 +126,31 @@ async def test_outcome_of_lost_lease_changes_nothing(
     assert job["lease"] == "another"
 
 
+async def test_outcome_unwritable_until_lease_end_is_logged_and_sent_again(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcome is retried for as long as the lease lasts (B-216), then dropped and logged."""
+    receiver, kept = ScriptedReceiver(["200"], busy=5), LogCapture()
+    log = structlog.wrap_logger(None, processors=[kept])
+
+    async def refuse(*args: object, **options: object) -> None:
+        raise OverloadedError
+
+    async with delivering(tmp_path, receiver, log=log) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        await trio.sleep(1)
+        with monkeypatch.context() as full:
+            full.setattr(post.site.store, "write", refuse)
+            await trio.sleep(LEASE_SECONDS)
+        found = await post.settled(delivery)
+    assert (found["status"], found["attempts"], len(receiver.posts)) == ("Sent", 1, 2)
+    assert LEASE_SECONDS <= receiver.posts[1].at <= LEASE_SECONDS + 2
+    [lost] = [entry for entry in kept.entries if entry["event"] == "delivery.outcome_lost"]
+    assert (lost["delivery"], lost["log_level"]) == (delivery, "error")
+    assert lost["error"].startswith("OverloadedError")
+
+
 async def test_attempt_after_expired_lease_is_recorded_alone(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
@@ -219,9 +247,10 @@ async def test_attempt_sends_nothing_beyond_end_of_lease(
 async def test_attempt_with_too_short_lease_is_returned_to_queue(
     waited: int, sent_to: str, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A lease lasts `timeout` + 30 s; an attempt that begins too late could outlive it."""
-    receiver = ScriptedReceiver(["200"])
-    async with delivering(tmp_path, receiver) as post:
+    """A lease lasts `timeout` + 30 s; an attempt that begins too late could outlive it (B-213)."""
+    receiver, kept = ScriptedReceiver(["200"]), LogCapture()
+    log = structlog.wrap_logger(None, processors=[kept])
+    async with delivering(tmp_path, receiver, log=log) as post:
         webhook = await post.webhook(timeout=10)
         due = await post.lease()
         await post.change(webhook, url=ELSEWHERE)  # the target of later leases
@@ -231,3 +260,5 @@ async def test_attempt_with_too_short_lease_is_returned_to_queue(
     assert (found["status"], found["attempts"]) == ("Sent", 1)
     assert [got.url for got in receiver.posts] == [sent_to]
     assert receiver.posts[0].at - waited < 0.1  # returned and claimed at once
+    told = [entry["delivery"] for entry in kept.entries if entry["event"] == "delivery.lease_over"]
+    assert told == ([due.delivery] if sent_to == ELSEWHERE else [])
