@@ -20,6 +20,7 @@ from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
 from fw_actors.rules.delivery import DeliveryStatus, Ending
 from fw_actors.store import Tx
 from fw_actors.webhooks.deliveries import Deliveries
+from fw_actors.webhooks.erasure import erase, erase_many
 from fw_actors.webhooks.health import add_tallies, drop_states_of_deleted, tallies_of
 from fw_actors.webhooks.pacing import lock_claim_rows
 from fw_actors.webhooks.replay import Replayed
@@ -122,6 +123,32 @@ async def test_replay_of_delivery_being_swept_is_refused(
     _, refusal = await overlap(sweep, partial(depot.site.write, "Administrator", work))
     assert isinstance(refusal, ConflictError | NotFoundError)
     assert (await depot.states(), await depot.rows("SELECT id FROM fw_job")) == ([], [])
+
+
+async def test_erasure_of_delivery_being_replayed_is_refused(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
+    """A Queued delivery is not erased (B-362); the answer says so, and nothing is audited."""
+    name, audit = await depot.failed(), depot.site.audit
+    replay = as_administrator(depot.site, partial(depot.replay, name))
+    _, refusal = await overlap(
+        replay, partial(depot.site.write, "Administrator", lambda fw: erase(fw, audit, name))
+    )
+    assert isinstance(refusal, ConflictError)
+    assert await depot.rows("SELECT name FROM doc_audit_event WHERE action = 'webhook.erase'") == []
+
+
+async def test_erasure_of_many_skips_delivery_being_replayed(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
+    """A Queued delivery is skipped, and not reported as erased (B-362)."""
+    name, audit = await depot.failed(), depot.site.audit
+    replay = as_administrator(depot.site, partial(depot.replay, name))
+    _, erased = await overlap(
+        replay, partial(depot.site.write, "Administrator", lambda fw: erase_many(fw, audit, [name]))
+    )
+    assert erased == []
+    assert await depot.rows("SELECT erased FROM doc_webhook_delivery") == [{"erased": None}]
 
 
 async def test_overlapping_emit_with_same_key_is_refused(
