@@ -17,8 +17,9 @@ import trio
 
 from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
+from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import DeliveryStatus, Ending
-from fw_actors.store import Tx
+from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.erasure import erase, erase_many
 from fw_actors.webhooks.health import add_tallies, drop_states_of_deleted, tallies_of
@@ -312,3 +313,14 @@ async def test_outcomes_lock_their_jobs_by_id(
     late = partial(depot.settle, dues, Ending.DELIVERED)
     found = await overlap(one_by_one, partial(depot.site.store.write, late))
     assert found == (None, [DeliveryStatus.SENT] * 3)
+
+
+async def test_cancellation_of_job_being_claimed_is_refused(site: Site, overlap: Overlap) -> None:
+    """A job that a worker holds is not changed (O-222): it would be run, and told as cancelled."""
+    enqueue = partial(jobs.enqueue_numbered, queue="app", function="notes.report", user="ada")
+    number = await site.store.write(enqueue)
+    claim = partial(jobs.claim, queue="app", partition="", limit=1, lease_ms=60_000, token="ours")
+    cancel = partial(site.write, "Administrator", partial(site.jobs.cancel, number=number))
+    [held], refusal = await overlap(claim, cancel)
+    assert held.id == number
+    assert isinstance(refusal, ConflictError)
