@@ -236,6 +236,19 @@ async def test_overlapping_bulk_replay_is_refused(depot: OverlapDepot, overlap: 
     assert await depot.rows("SELECT id FROM fw_bulk_replay") == [{"id": run.id}]
 
 
+async def test_cancellation_of_delivery_being_claimed_is_refused(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
+    """A delivery that is being sent is refused (B-366), and keeps its lease."""
+    await depot.owe(0)
+    [name] = (await depot.site.write("Administrator", depot.emit))["deliveries"]
+    cancel = partial(depot.site.cancellations.cancel, delivery=name)
+    [due], refusal = await overlap(depot.claim, partial(depot.site.write, "Administrator", cancel))
+    assert isinstance(refusal, ConflictError)
+    told = await depot.site.store.write(partial(depot.settle, [due], Ending.DELIVERED))
+    assert told == [DeliveryStatus.SENT]
+
+
 async def test_cancellation_locks_claim_row_that_was_missing(
     depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
