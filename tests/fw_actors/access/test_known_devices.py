@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 from trio.testing import MockClock
 
+from fw_actors.access import sessions
 from fw_actors.access.sessions import MAX_DEVICES, device_key, forget_devices, note_device
 from fw_actors.mail import NewDevice, Notice, Template, TemplateValues, render
 from fw_actors.store import Tx
+from tests.fw_actors.office import Office
 from tests.http_site import http_site
 from tests.site_kit import START_MS, inline_site
 from tests.staff import PASSWORD
@@ -68,6 +71,34 @@ async def test_known_devices_are_limited_to_the_latest(
         await site.store.write(lambda tx: forget_devices(tx, "ann"))
         [left] = await site.write("Administrator", lambda fw: fw.db.sql(count))
     assert (kept["n"], left["n"]) == (MAX_DEVICES, 0)
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_known_devices_kept_are_the_most_recent(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device that has signed in least recently makes room for a new one (A-365)."""
+    monkeypatch.setattr(sessions, "MAX_DEVICES", 2)
+
+    async def sign_in(number: int) -> bool:
+        await trio.sleep(1)
+        device = key(address=f"10.0.{number}.1")
+        return await office.site.store.write(lambda tx: note_device(tx, "ann", device))
+
+    assert [await sign_in(number) for number in (1, 2, 3)] == [False, True, True]
+    assert not await sign_in(2)
+    assert await sign_in(1)
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_known_devices_follow_rename_and_deletion_of_their_account(office: Office) -> None:
+    """They stay those of the account, and are deleted with it (A-365)."""
+    await office.hire("ada")
+    await office.site.store.write(lambda tx: note_device(tx, "ada", key()))
+    await office.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
+    assert await office.sql('SELECT "user" FROM fw_known_device') == [("lovelace",)]
+    await office.do(lambda fw: fw.get_doc("User", "lovelace").delete())
+    assert await office.sql("SELECT 1 AS one FROM fw_known_device") == []
 
 
 def test_new_device_mail_shows_time_address_and_advice() -> None:
