@@ -93,6 +93,21 @@ async def test_rename_waiting_for_replay_does_not_deadlock(
     assert rows == [{"partition": "Lovelace"}]
 
 
+async def test_rename_is_followed_by_a_replay_that_waits_for_it(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
+    """A renamed Webhook keeps its deliveries and jobs (B-30); none is taken for a deleted one's."""
+    [due] = await depot.owe()
+    await depot.site.store.write(partial(depot.settle, [due], Ending.REFUSED))
+    rename = partial(rename_webhook, due.job.partition, "Lovelace")
+    replay = partial(depot.site.write, "Administrator", partial(depot.replay, due.delivery))
+    _, told = await overlap(as_administrator(depot.site, rename), replay)
+    assert told == Replayed(due.delivery)
+    assert await depot.rows("SELECT partition FROM fw_job WHERE next_at IS NOT NULL") == [
+        {"partition": "Lovelace"}
+    ]
+
+
 @pytest.mark.parametrize(
     ("act", "pause_at", "told"),
     [
