@@ -337,3 +337,19 @@ async def test_cancellation_of_job_being_claimed_is_refused(site: Site, overlap:
     [held], refusal = await overlap(claim, cancel)
     assert held.id == number
     assert isinstance(refusal, ConflictError)
+
+
+async def test_resume_of_webhook_being_paused_ends_its_pause(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
+    """Each end of a pause by `resume` writes an Audit Event (B-304)."""
+    await depot.owe(0)
+    [hook] = await depot.rows("SELECT name FROM doc_webhook")
+    pauses, name = depot.site.pauses, hook["name"]
+    await overlap(
+        as_administrator(depot.site, lambda fw: pauses.pause(fw, name, None)),
+        partial(depot.site.write, "Administrator", lambda fw: pauses.resume(fw, name)),
+    )
+    assert await depot.rows("SELECT paused_since FROM doc_webhook") == [{"paused_since": None}]
+    told = "SELECT target FROM doc_audit_event WHERE action = 'webhook.resume'"
+    assert await depot.rows(told) == [{"target": name}]
