@@ -177,6 +177,8 @@ async def test_bulk_replay_continues_after_rename_of_user(
 async def test_bulk_replay_defect_fails_run_and_is_logged(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A defect writes an Error Log and a log entry (O-105)."""
+
     def broken(self: BulkReplays, fw: Any, run: Any) -> list[str]:
         raise ZeroDivisionError
 
@@ -190,6 +192,8 @@ async def test_bulk_replay_defect_fails_run_and_is_logged(
         assert (over["state"], over["error"]) == ("failed", A_DEFECT)
         noted = await site.do(lambda fw: fw.get_all("Error Log", fields=["method"]))
         assert noted == [{"method": "replay of many"}]
+        [told] = site.log.of("replay.ended_by_defect")
+        assert isinstance(told["exc_info"], ZeroDivisionError)
 
 
 async def test_bulk_replay_retries_overloaded_store(
