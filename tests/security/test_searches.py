@@ -23,6 +23,7 @@ from tests.http_site import URL, HttpSite
 from tests.live_site import LiveSite
 from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
+from tests.staff import PASSWORD
 from web.app import make_app
 from web.settings import Settings
 
@@ -94,6 +95,32 @@ async def test_sign_in_and_sessions_work_while_searches_hold_readers(
             assert (await site.login("wendy", "wrong")).status == 401
             recovery = await site.ask("POST", "/api/auth/forgot-password", {"usr": "wendy"})
             assert recovery.status == 200
+
+
+async def test_refused_sign_ins_are_answered_while_searches_hold_readers(tmp_path: Path) -> None:
+    """Nor does the read that refuses a sign-in, by a lock or by a full address (H-134, A-82)."""
+    crowd = "198.51.100.9"
+    async with a_site(tmp_path, max_login_attempts=1, address_attempts=1) as site:
+        assert (await site.login("wendy", "wrong")).status == 429
+        for name in ("first", "second"):
+            assert (await site.login(name, "wrong", peer=crowd)).status == 429
+        async with every_reader_held(site):
+            with trio.fail_after(15):
+                locked = await site.login("wendy", peer="203.0.113.9")
+                full = await site.login("third", peer=crowd)
+    for refused in (locked, full):
+        assert (refused.status, refused.error["type"]) == (429, "TooManyRequestsError")
+
+
+async def test_password_change_is_made_while_searches_hold_readers(tmp_path: Path) -> None:
+    """It is an attempt at the current password, as a sign-in is (H-134)."""
+    async with a_site(tmp_path) as site:
+        sid = await site.sid("wendy")
+        body = {"current": PASSWORD, "password": "a third decent passphrase"}
+        async with every_reader_held(site):
+            with trio.fail_after(15):
+                changed = await site.op("profile.changeMyPassword", body, sid=sid)
+    assert changed.status == 200
 
 
 async def test_mails_are_sent_while_searches_hold_readers(tmp_path: Path) -> None:
