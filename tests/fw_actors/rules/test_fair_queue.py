@@ -78,6 +78,23 @@ def test_fair_queue_keeps_known_requesters_within_reserve() -> None:
         queue.put("z", C)
 
 
+def test_fair_queue_gives_no_reserved_slot_to_unknown_requester() -> None:
+    """An unknown newcomer displaces only a larger share, even while the reserve is free (A-117)."""
+    queue: FairQueue[str] = FairQueue(3, kept=2)
+    for name in "xyz":
+        queue.put(name, Requester(name))
+    with pytest.raises(QueueFull):
+        queue.put("b", B)
+
+
+def test_fair_queue_divides_reserve_among_known_requesters() -> None:
+    """The largest share gives way to a known newcomer, though it is of a known one (A-116)."""
+    queue = filled(FairQueue(4, kept=2), KNOWN, 2)
+    filled(queue, A, 1)
+    filled(queue, B, 1)
+    assert queue.put("other", Requester("other", known=True)) == "k1"
+
+
 def test_fair_queue_remove_frees_slot() -> None:
     queue = filled(FairQueue(2), A, 2)
     assert queue.remove("a0", A)

@@ -116,6 +116,14 @@ def test_denying_policy_allows_listed_networks(address: str) -> None:
     assert not DENY.refuses_own_machine(address, 80)
 
 
+def test_denying_policy_allows_listed_network_of_embedded_addresses() -> None:
+    """A network may be listed by its own form, and not only by the IPv4 addresses that it leads
+    to (B-155)."""
+    policy = OutgoingPolicy("deny", (ip_network("64:ff9b::/96"),))
+    assert policy.refusal("64:ff9b::a01:203") is None
+    assert policy.refusal("10.1.2.3") is not None
+
+
 @pytest.mark.parametrize("address", ["10.2.0.1", "127.0.0.1", "::1", "192.168.1.1"])
 def test_denying_policy_refuses_unlisted_addresses(address: str) -> None:
     assert DENY.refusal(address) == ("is not a public address, and ops.outgoing.private is deny")
