@@ -136,6 +136,11 @@ def lock_account(tx: Tx, user: str) -> None:
         tx.run(_LOCK, user=user)
 
 
+def disabled_account(user: str) -> ConflictError:
+    """Return the error for an act that needs an enabled account."""
+    return ConflictError(f"{user[:140]} is disabled; enable the account first.")
+
+
 def has_password(tx: Tx, user: str) -> bool:
     """Return whether an account has a password; an invited account has none yet."""
     return tx.scalar(_HAS_PASSWORD, user=user) is not None

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from fw_actors.access import attempts
-from fw_actors.access.accounts import Accounts, lock_account
+from fw_actors.access.accounts import Accounts, disabled_account, lock_account
 from fw_actors.access.sessions import SEEN_EVERY_MS, Caller
 from fw_actors.documents import rows
 from fw_actors.documents.fields import iso
@@ -197,7 +197,7 @@ class ApiKeys(Observer):
         lock_account(fw.tx, user)
         if not fw.get_value("User", user, "enabled"):
             if owner is not None:
-                raise ConflictError(f"{owner} is disabled; enable the account first.")
+                raise disabled_account(owner)
             raise AuthenticationError("Your session has ended. Sign in again.")
         if fw.tx.scalar(self._sql.number, user=user) >= MAX_KEYS:
             whose = "You have" if owner is None else f"{owner} has"

@@ -21,7 +21,12 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from fw_actors.access import attempts, links
-from fw_actors.access.accounts import canonical_email, has_password, lock_account
+from fw_actors.access.accounts import (
+    canonical_email,
+    disabled_account,
+    has_password,
+    lock_account,
+)
 from fw_actors.access.links import LinkFacts, LinkKind, Links
 from fw_actors.access.passwords import Passwords
 from fw_actors.access.users import add_user
@@ -287,7 +292,7 @@ def send_reset(fw: Fw, link_mail: LinkMail, user: str) -> SentLink:
     """
     account = link_recipient(fw, user)
     if not account.enabled:
-        raise ConflictError(f"{user[:140]} is disabled; enable the account first.")
+        raise disabled_account(user)
     if not has_password(fw.tx, account.name):
         raise ConflictError(f"{user[:140]} was invited and has no password yet; invite again.")
     return link_mail.send(fw, LinkKind.RECOVERY, account.name)
@@ -369,7 +374,7 @@ def resend(fw: Fw, link_mail: LinkMail, user: str) -> SentLink:
     """
     account = link_recipient(fw, user)
     if not account.enabled:
-        raise ConflictError(f"{user[:140]} is disabled; enable the account first.")
+        raise disabled_account(user)
     if has_password(fw.tx, account.name):
         raise ConflictError(f"{user[:140]} already has a password; send a reset instead.")
     return link_mail.send(fw, LinkKind.INVITATION, account.name)

@@ -32,7 +32,7 @@ from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
 from fw_actors.store import Statement, Store, Tx
 from fw_actors.store.schema import JOB, KNOWN_ADDRESS, KNOWN_DEVICE, LOGIN_ATTEMPT, SESSION, TOKEN
 from fw_actors.webhooks.attempts import forget_attempts
-from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.events import DELETE_JOB, QUEUE
 from fw_actors.webhooks.health import drop_old_hours, drop_states_of_deleted
 
 FIRST_AFTER_SECONDS: Final = 60.0
@@ -119,9 +119,6 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
         .where(table.c.name.in_(names), old.self_group().is_(sa.true()))
         .with_for_update(skip_locked=True)
     )
-    forget_job = Statement(
-        sa.delete(JOB).where(JOB.c.queue == QUEUE, JOB.c.subject == sa.bindparam("delivery"))
-    )
     forget = Statement(sa.delete(table).where(table.c.name == sa.bindparam("delivery")))
 
     def locked(tx: Tx, found: Sequence[str], before: int) -> list[str]:
@@ -141,7 +138,7 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
             found = locked(tx, found, before)
         if found:
             given = [{"delivery": name} for name in found]
-            tx.run_many(forget_job, given)
+            tx.run_many(DELETE_JOB, given)
             tx.run_many(forget, given)
             forget_attempts(tx, found)
         return len(found)

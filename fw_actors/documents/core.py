@@ -20,6 +20,7 @@ from fw_actors.documents.fields import (
     Vault,
 )
 from fw_actors.documents.handle import DocType
+from fw_actors.errors import NotFoundError
 from fw_actors.rules.receivers import MAX_RATE
 
 
@@ -224,6 +225,11 @@ class Webhook(DocType, naming="given"):
     paused_until = Datetime(
         read_only=True, description="When the pause ends; empty: until it is resumed."
     )
+
+
+def missing_delivery(name: str) -> NotFoundError:
+    """Return the error for a name of no Webhook Delivery."""
+    return NotFoundError(f"There is no Webhook Delivery {name[:140]}.")
 
 
 class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_only=True):

@@ -26,7 +26,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
 
-from fw_actors.errors import ValidationError
+from fw_actors.errors import BadRequestError, ValidationError
 from fw_actors.runtime.clock import MS_PER_SECOND, SECONDS_PER_DAY, US_PER_MS
 
 if TYPE_CHECKING:
@@ -471,6 +471,19 @@ def ms_of(text: str) -> int:
     return to_ms(datetime.fromisoformat(text))
 
 
+_A_TIME: Final = "a time in ISO 8601, such as 2026-01-31T08:00:00Z"
+
+
+def requested_time(text: object, field: str) -> int:
+    """Return the time that a request gives in `field`, in ms. Raises: BadRequestError."""
+    try:
+        if not isinstance(text, str):
+            raise ValueError
+        return to_ms(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):
+        raise BadRequestError(f"{field} must be {_A_TIME}.", field=field) from None
+
+
 @lru_cache(maxsize=4096)  # a document's times recur in it, its rows and its events
 def iso(ms: int) -> str:
     """Return ISO 8601 UTC with milliseconds and `Z` (H-35)."""
@@ -522,7 +535,7 @@ class Datetime(Field):
 
     type = "Datetime"
     column = sa.BigInteger()
-    wanted = "a time as ISO 8601"
+    wanted = _A_TIME
 
     def _accept(self, value: Any) -> str:
         if not isinstance(value, str | datetime):
@@ -534,9 +547,7 @@ class Datetime(Field):
                 raise ValueError
             return iso(ms_of(value))
         except (ValueError, OverflowError):
-            raise ValidationError(
-                f"{self.name} must be a time as ISO 8601.", field=self.name
-            ) from None
+            raise ValidationError(f"{self.name} must be {_A_TIME}.", field=self.name) from None
 
     def to_store(self, value: Any) -> int | None:
         return None if value is None else ms_of(value)

@@ -23,6 +23,7 @@ from fw_actors.documents.fields import (
     ShapeError,
     Table,
     Vault,
+    requested_time,
     to_ms,
 )
 from fw_actors.documents.handle import DocType, Fw, child_of, field_unknown, rows_of, shown_value
@@ -417,12 +418,7 @@ def _change(fw: Fw, doc: DocType, body: Mapping[str, Any]) -> None:
 
 def version_of(modified: object) -> int:
     """Return the version that a request names by its `modified`, in ms. Raises: BadRequestError."""
-    try:
-        if not isinstance(modified, str):
-            raise ValueError
-        return to_ms(datetime.fromisoformat(modified))
-    except (ValueError, OverflowError):
-        raise BadRequestError("modified must be a time as ISO 8601.", field="modified") from None
+    return requested_time(modified, "modified")
 
 
 def require_version(doc: DocType, version: int | None) -> None:

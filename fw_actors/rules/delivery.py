@@ -7,6 +7,7 @@ are ignored.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -41,7 +42,9 @@ LEASE_MARGIN_SECONDS: Final = 30  # a lease lasts the timeout and this much long
 
 
 DEFECT_ERROR: Final = "internal: the attempt failed inside the service; see its log."
-WORKER_LOST_ERROR: Final = "worker_lost: its workers died, one after another."
+WORKER_LOST_ERROR: Final = (
+    f"worker_lost: {MAX_CONSECUTIVE_DEATHS + 1} workers in a row ended without an outcome."
+)
 """The error of an attempt that is not made, after `MAX_CONSECUTIVE_DEATHS`."""
 
 
@@ -56,6 +59,13 @@ class DeliveryStatus(StrEnum):
 
 FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
 """The states of deliveries that have ended: only they are replayed, erased and swept."""
+WAITING: Final = (DeliveryStatus.QUEUED.value, DeliveryStatus.RETRYING.value)
+"""The states of deliveries that have not ended: only they are cancelled."""
+
+
+def wrong_status(status: str, allowed: Sequence[str], act: str) -> str:
+    """Return the message of a refusal; `act` is a participle, such as `replayed`."""
+    return f"This delivery is {status}; only {' and '.join(allowed)} deliveries can be {act}."
 
 
 class Ending(Enum):
@@ -298,11 +308,11 @@ def explain(facts: WaitingDelivery, service: ServiceState) -> Explanation:
 
 def _to_come(facts: WaitingDelivery, due: int, service: ServiceState) -> Explanation:
     if facts.webhook_enabled is None:
-        text = "Its Webhook was deleted: it fails when its turn comes, and nothing is sent."
+        text = "Its Webhook was deleted: the next attempt fails, and nothing is sent."
         return Explanation(WaitReason.DELETED, due, text)
     if not facts.webhook_enabled:
         text = (
-            "Its Webhook is disabled: unless it is enabled before, it fails when its turn comes, "
+            "Its Webhook is disabled: unless the Webhook is enabled first, the next attempt fails, "
             "and nothing is sent."
         )
         return Explanation(WaitReason.DISABLED, due, text)
@@ -321,18 +331,18 @@ def _not_due(facts: WaitingDelivery) -> Explanation:
         )
         return Explanation(WaitReason.ORDER, None, text)
     text = (
-        "It has no job that is due at any time: fw_job was changed by hand. It is not sent by "
-        "itself."
+        "fw_job has no scheduled job for it, because the table was changed by hand. It is not sent "
+        "until the row is restored."
     )
     return Explanation(WaitReason.NO_JOB, None, text)
 
 
 def _paused(facts: WaitingDelivery, due: int) -> Explanation:
     if facts.paused_until == UNTIL_RESUMED:
-        text = "Its Webhook is paused until it is resumed: fw webhooks resume."
+        text = "Its Webhook is paused until it is resumed (fw webhooks resume)."
         return Explanation(WaitReason.PAUSED, None, text)
     left = (facts.paused_until - facts.now) / MS_PER_SECOND
-    text = f"Its Webhook is paused for {left:,.0f} s more; fw webhooks resume ends that now."
+    text = f"Its Webhook is paused for {left:,.0f} s more; fw webhooks resume ends the pause."
     return Explanation(WaitReason.PAUSED, max(due, facts.paused_until), text)
 
 
@@ -350,22 +360,21 @@ def _leased(facts: WaitingDelivery, until: int) -> Explanation:
     if until > facts.now:
         left = (until - facts.now) / MS_PER_SECOND
         text = (
-            f"A process has leased it for an attempt. The lease lasts {left:.1f} s more; if that "
-            "process has died, another one takes the delivery over then."
+            f"A process has leased it for an attempt. The lease lasts {left:.1f} s more; if the "
+            "process has died, another process then takes the delivery over."
         )
         return Explanation(WaitReason.LEASED, None, text)
     text = (
-        "Its lease has ended without an outcome: the process that had it died, or is held up. "
-        "The next process that has a free slot takes it over. Leases that ended like this in a "
-        f"row before: {facts.deaths}; after {MAX_CONSECUTIVE_DEATHS} the next counts as a failed "
-        "attempt."
+        "Its lease has expired without an outcome: the process that leased it has died or is "
+        "blocked. The next process with a free slot takes it over. Expired leases in a row: "
+        f"{facts.deaths + 1}; {MAX_CONSECUTIVE_DEATHS + 1} in a row count as a failed attempt."
     )
     return Explanation(WaitReason.LEASE_ENDED, None, text)
 
 
 def _before(facts: WaitingDelivery) -> str:
     if not facts.attempts:
-        return "It was not tried yet, and is not due yet."
+        return "It has not been attempted and is not due yet."
     return f"Attempt {facts.attempts} of {facts.max_attempts} failed. {facts.error}"
 
 
@@ -381,11 +390,11 @@ def _slot(facts: WaitingDelivery, service: ServiceState) -> str:
             f"Its Webhook sends at most {facts.rate_limit:,} requests a second (rate_limit)."
         )
     if service.health.get(facts.receiver) == "paused":
-        sentences.append("The service has paused this receiver: fw console resumes it.")
+        sentences.append("This receiver is paused; resume it in fw console.")
     else:
         sentences.append(
-            "When it goes depends on how quickly the receiver answers: one that is slow or silent "
-            "gets one attempt at a time, another up to ops.perReceiverConcurrency."
+            "A slow receiver gets one attempt at a time; any other gets up to "
+            "ops.perReceiverConcurrency."
         )
     return " ".join(filter(None, sentences))
 
@@ -397,4 +406,4 @@ def _counted(number: int) -> str:
 def _not_running(service: ServiceState) -> str:
     if service.delivers:
         return ""
-    return "The service does not run on this machine (fw start)."
+    return "The service is not running on this machine. Start it with fw start."

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +17,7 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.core import WebhookDelivery
-from fw_actors.documents.fields import to_ms
+from fw_actors.documents.fields import requested_time
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.query import MOST_SEARCHED
 from fw_actors.documents.tables import table_of
@@ -73,7 +72,9 @@ def read_cursor(text: str) -> AttemptCursor:
     position, _, delivery = rest.partition(".")
     numbers = (ended, position)
     if not delivery or not all(n.isascii() and n.isdigit() and len(n) <= _DIGITS for n in numbers):
-        raise BadRequestError("before must be the `next` of another page.", field="before")
+        raise BadRequestError(
+            "before must be the value of `next` from an earlier page.", field="before"
+        )
     return AttemptCursor(int(ended), delivery, int(position))
 
 
@@ -112,12 +113,7 @@ def attempt_filter(
 
 
 def _time(text: str | None, field: str) -> int | None:
-    if not text:
-        return None
-    try:
-        return to_ms(datetime.fromisoformat(text))
-    except (ValueError, OverflowError):
-        raise BadRequestError(f"{field} must be a time as ISO 8601.", field=field) from None
+    return requested_time(text, field) if text else None
 
 
 class ListedAttempt(NamedTuple):

@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import WebhookDelivery
+from fw_actors.documents.core import WebhookDelivery, missing_delivery
 from fw_actors.documents.tables import table_of
-from fw_actors.errors import NotFoundError, ValidationError
+from fw_actors.errors import ValidationError
 from fw_actors.http import Times, parse_endpoint
 from fw_actors.rules.delivery import is_cancellation
 from fw_actors.rules.signing import SCHEME, SignedHeaders
@@ -220,7 +220,7 @@ def attempts_of(tx: Tx, delivery: str) -> AttemptHistory:
     """Return the recorded attempts of a delivery. Raises: NotFoundError."""
     row = tx.one(_LAST, delivery=delivery)
     if row is None:
-        raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
+        raise missing_delivery(delivery)
     creation, trace, attempts, *last = row
     rows = [(attempts, *last)] if attempts else []
     rows += tx.rows(_EARLIER, delivery=delivery)

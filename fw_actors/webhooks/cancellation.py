@@ -13,19 +13,21 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core import WebhookDelivery
+from fw_actors.documents.core import WebhookDelivery, missing_delivery
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import require_administering
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
-from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
+from fw_actors.errors import ConflictError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import (
     FINAL,
+    WAITING,
     Backoff,
     DeliveryStatus,
     Ending,
     error_of_cancellation,
+    wrong_status,
 )
 from fw_actors.runtime import Entropy
 from fw_actors.store import LeasedJob, Statement, Tx
@@ -37,7 +39,6 @@ from fw_actors.webhooks.pacing import lock_claim_rows_of
 
 MAX_AT_ONCE: Final = 100
 """The maximum number of deliveries that one transaction of `cancel_matching` examines."""
-_WAITING: Final = (DeliveryStatus.QUEUED.value, DeliveryStatus.RETRYING.value)
 _ACT: Final = "Cancelling a delivery"
 _NO_BACKOFF: Final = Backoff(0.0, 0.0)  # a cancelled delivery is not retried
 _TOKEN_BYTES: Final = 16
@@ -118,13 +119,13 @@ class Cancellations:
             return error
         status = fw.tx.scalar(_STATUS, delivery=delivery)
         if status is None:
-            raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
+            raise missing_delivery(delivery)
         if status not in FINAL and self._cancel(fw, [delivery]):
             return DeliveryStatus.FAILED
         status = fw.tx.scalar(_STATUS, delivery=delivery) or status
         if status in FINAL:
-            raise ConflictError(f"This delivery has already ended; it is {status}.")
-        raise ConflictError("This delivery is being sent now; cancel it if the attempt fails.")
+            raise ConflictError(wrong_status(status, WAITING, "cancelled"))
+        raise ConflictError("This delivery is being sent. If the attempt fails, you can cancel it.")
 
     def cancel_matching(
         self,
@@ -146,7 +147,7 @@ class Cancellations:
                 "Select the deliveries to cancel: by webhook, by reference or by both.",
                 field="webhook",
             )
-        wanted: list[sa.ColumnElement[bool]] = [_D.status.in_(_WAITING)]
+        wanted: list[sa.ColumnElement[bool]] = [_D.status.in_(WAITING)]
         if webhook is not None:
             wanted.append(_D.webhook == webhook)
         if reference is not None:

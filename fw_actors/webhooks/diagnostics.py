@@ -15,10 +15,11 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
+from fw_actors.documents.core import missing_delivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Registry
-from fw_actors.errors import NotFoundError, ValidationError
+from fw_actors.errors import ValidationError
 from fw_actors.http import NetworkError, Sender, Times, parse_endpoint
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import (
@@ -64,7 +65,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
     """Return the facts about a waiting delivery. Raises: NotFoundError."""
     row = registry.tables["Webhook Delivery"].fetch(tx, delivery)
     if row is None:
-        raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
+        raise missing_delivery(delivery)
     webhook = registry.tables["Webhook"].fetch(tx, row["webhook"])
     job = tx.one(_JOB, key=delivery) or (0, None, None, 0, "", None)
     number, next_at, lease, deaths, partition, ordering_key = job
@@ -120,7 +121,7 @@ def _count(tx: Tx, rows: sa.Select[Any]) -> int:
 
 
 def _sentence(error: str | None) -> str:
-    return f"The last error: {error}" if error else "No error was noted."
+    return f"The last error: {error}" if error else "No error was recorded."
 
 
 EVENT: Final = "fw.test"

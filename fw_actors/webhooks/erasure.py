@@ -12,14 +12,14 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import WebhookDelivery
+from fw_actors.documents.core import WebhookDelivery, missing_delivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import require_administering
 from fw_actors.documents.tables import table_of
-from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
+from fw_actors.errors import ConflictError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog
-from fw_actors.rules.delivery import FINAL, DeliveryStatus
+from fw_actors.rules.delivery import FINAL, DeliveryStatus, wrong_status
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import META
@@ -64,17 +64,17 @@ def erase(fw: Fw, audit: AuditLog, delivery: str) -> str | PermissionDeniedError
 
     The error of a missing permission is returned (see `AuditLog.denial`).
 
-    Raises: NotFoundError; ConflictError for a delivery in progress.
+    Raises: NotFoundError; ConflictError for a delivery that has not ended.
     """
     error = audit.denial(fw, _ACT, delivery)
     if error is not None:
         return error
     row = fw.tx.one(_READ, delivery=delivery)
     if row is None:
-        raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
+        raise missing_delivery(delivery)
     webhook, status, erased = row
     if status not in FINAL:
-        raise ConflictError("This delivery is in progress; it can be erased once it has ended.")
+        raise ConflictError(wrong_status(status, FINAL, "erased"))
     if erased is None:
         erase_all(fw.tx, [delivery])
         audit.record(fw, Action.ERASE, delivery, {"webhook": webhook})

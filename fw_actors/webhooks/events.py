@@ -43,10 +43,15 @@ from fw_actors.store import (
     ordered_jobs,
     rows_as_json,
 )
+from fw_actors.store.schema import JOB
 from fw_actors.tracing import Tracer, written_context
 from fw_actors.webhooks.subscriptions import UNWATCHABLE, Subscription, SubscriptionCache
 
 QUEUE: Final = "webhook"
+DELETE_JOB: Final = Statement(
+    sa.delete(JOB).where(JOB.c.queue == QUEUE, JOB.c.subject == sa.bindparam("delivery"))
+)
+"""Deletes the job of a delivery."""
 _WRITTEN: Final = (
     "webhook", "event", "status", "attempts", "max_attempts", "next_attempt", "key",
     "reference_doctype", "reference_name", "payload",

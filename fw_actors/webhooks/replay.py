@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import BY_DOCUMENT, Webhook, WebhookDelivery
+from fw_actors.documents.core import BY_DOCUMENT, Webhook, WebhookDelivery, missing_delivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import DELETION, Observer
@@ -35,20 +35,17 @@ from fw_actors.errors import (
     PermissionDeniedError,
 )
 from fw_actors.ops.audit import Action, AuditLog
-from fw_actors.rules.delivery import FINAL, DeliveryStatus
+from fw_actors.rules.delivery import FINAL, DeliveryStatus, wrong_status
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, jobs
 from fw_actors.store.ordered_jobs import enqueue_ordered
-from fw_actors.store.schema import BULK_REPLAY, JOB
+from fw_actors.store.schema import BULK_REPLAY
 from fw_actors.webhooks.attempts import keep_before_replay, replayed_by
-from fw_actors.webhooks.events import QUEUE, ordering_key_of
+from fw_actors.webhooks.events import DELETE_JOB, QUEUE, ordering_key_of
 from fw_actors.webhooks.pacing import lock_deliveries
 
 _ACT: Final = "Replaying a delivery"
 _DELIVERY: Final = "Webhook Delivery"
-_FORGET_JOB: Final = Statement(
-    sa.delete(JOB).where(JOB.c.queue == QUEUE, JOB.c.subject == sa.bindparam("delivery"))
-)
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -139,7 +136,7 @@ class Replays:
         tx = fw.tx
         row = tx.one(self._read, key=delivery)
         if row is None:
-            raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
+            raise missing_delivery(delivery)
         webhook, previous, erased, *reference = row
         # One that is not locked was made after the deletion of the delivery's own Webhook.
         known = webhook in webhooks or not tx.locks_rows
@@ -147,9 +144,7 @@ class Replays:
         if read is None or delivery <= read[2]:  # or it is of a deleted Webhook of that name
             raise ConflictError("The Webhook of this delivery was deleted.")
         if previous not in FINAL:
-            raise ConflictError(
-                f"This delivery is {previous}; only Sent and Failed deliveries can be replayed."
-            )
+            raise ConflictError(wrong_status(previous, FINAL, "replayed"))
         if erased is not None:
             raise ConflictError(
                 f"The body of this delivery was erased at {iso(erased)}; it cannot be sent again."
@@ -159,7 +154,7 @@ class Replays:
         by = replayed_by(fw.user, tx.now)
         tx.run(self._begin, key=delivery, most=most, now=tx.now, user=fw.user, replayed=by, run=run)
         # A failed delivery keeps its job; the new job has no lease.
-        tx.run(_FORGET_JOB, delivery=delivery)
+        tx.run(DELETE_JOB, delivery=delivery)
         if ordering == BY_DOCUMENT:  # after the waiting ones of its document
             enqueue_ordered(tx, QUEUE, [(webhook, delivery, ordering_key_of(*reference))])
         else:

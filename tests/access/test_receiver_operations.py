@@ -89,7 +89,7 @@ async def test_cancelled_delivery_names_its_user(desk: ReceiverDesk) -> None:
     """One that waits becomes Failed; one that has ended is refused with 409 (B-365, B-366)."""
     refused = await desk.op("cancel", delivery=desk.delivery)
     assert (refused.status, refused.error["message"]) == (
-        409, "This delivery has already ended; it is Failed."
+        409, "This delivery is Failed; only Queued and Retrying deliveries can be cancelled."
     )  # fmt: skip
     await desk.op("pause", webhook=desk.hook)
     told = await desk.site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=desk.boss)

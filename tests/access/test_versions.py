@@ -104,7 +104,9 @@ async def test_version_that_is_no_time_is_refused_before_the_document_is_looked_
     """400 is for the form of a request (H-18), and comes before 404 and 403 (H-21)."""
     reply = await ann.carry_out(verb, "missing", modified="yesterday")
     assert (reply.status, reply.error["extra"]) == (400, {"field": "modified"})
-    assert reply.error["message"] == "modified must be a time as ISO 8601."
+    assert reply.error["message"] == (
+        "modified must be a time in ISO 8601, such as 2026-01-31T08:00:00Z."
+    )
 
 
 async def test_version_does_not_reveal_a_document(shop: HttpSite, ann: Colleague) -> None:

@@ -154,7 +154,7 @@ def test_doctor_groups_waiting_deliveries_by_receiver(fw: CommandLine) -> None:
         ),
     ]
     todo = queues["findings"][0]["todo"]
-    assert todo == "The service does not run on this machine: fw start, or fw worker."
+    assert todo == "The service is not running on this machine. Run fw start, or fw worker."
     assert [each["due"] for each in queues["receivers"]] == [3, 3]
 
 

@@ -140,7 +140,7 @@ def test_explain_prints_delivery_in_words_and_json(fw: CommandLine, hooks: list[
     said = fw.done("webhooks", "explain", name)
     assert said.startswith(f"{name}: Queued\nIts Webhook is example.test/")
     assert "\nIt is due. Deliveries to " in said
-    assert "The service does not run on this machine" in said
+    assert "The service is not running on this machine" in said
     assert said.splitlines()[-1].startswith("It is due since ")
     told = fw.json("webhooks", "explain", name, "--json")
     assert (told["delivery"], told["reason"], told["maxAttempts"]) == (name, "slot", 6)
@@ -166,7 +166,7 @@ def test_cancel_ends_waiting_deliveries(fw: CommandLine, hooks: list[str]) -> No
     assert "confirm it with --yes" in fw.refused("webhooks", "cancel", name)
     assert fw.json("webhooks", "cancel", name, "--yes", "--json") == [{"delivery": name}]
     assert "cancelled: Administrator cancelled" in fw.done("webhooks", "explain", name)
-    assert "it is Failed" in fw.refused("webhooks", "cancel", name, "--yes")
+    assert "is Failed; only" in fw.refused("webhooks", "cancel", name, "--yes")
     told = fw.done("webhooks", "explain", name)
     assert "It was cancelled after 0 of 6 attempts." in told
     assert "cancelled" in [word for line in told.splitlines() for word in line.split()[1:2]]
@@ -206,7 +206,7 @@ def test_reference_with_unknown_doctype_is_refused(
 
 def test_explain_names_time_of_erasure(fw: CommandLine, hooks: list[str]) -> None:
     name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]
-    assert "in progress" in fw.refused("webhooks", "erase", name, "--yes")
+    assert "is Queued; only" in fw.refused("webhooks", "erase", name, "--yes")
     ended = "UPDATE doc_webhook_delivery SET status = 'Sent'"
     fw.done("eval", f'[fw.db.sql("{ended}"), fw.db.sql("DELETE FROM fw_job")]', "--commit")
     assert "erased" not in fw.done("webhooks", "explain", name)

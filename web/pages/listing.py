@@ -9,14 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 import sqlalchemy as sa
 
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.fields import Check, Field, Float, Link, Select, iso, to_ms
+from fw_actors.documents.fields import Check, Field, Float, Link, Select, iso, requested_time
 from fw_actors.documents.query import MAX_FIELDS, ListPage, list_page
 from fw_actors.errors import BadRequestError
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
@@ -350,11 +349,7 @@ def _range(query: Mapping[str, str]) -> list[list[Any]]:
     filters: list[list[Any]] = []
     for key, operator in ((FROM, ">="), (UNTIL, "<")):
         if text := query.get(key, ""):
-            try:
-                at = to_ms(datetime.fromisoformat(text))
-            except (ValueError, OverflowError):
-                raise BadRequestError(f"{key} must be a time as ISO 8601.", field=key) from None
-            filters.append(["creation", operator, iso(at)])
+            filters.append(["creation", operator, iso(requested_time(text, key))])
     return filters
 
 

@@ -117,7 +117,7 @@ def group_of(doctype: str) -> str:
 
 
 def time_or_empty(ms: int | None) -> str:
-    """Return a time as ISO 8601, which scripts show in the browser's time zone; empty for None."""
+    """Return a time in ISO 8601, which scripts show in the browser's time zone; empty for None."""
     return "" if ms is None else iso(ms)
 
 

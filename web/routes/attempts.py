@@ -28,7 +28,7 @@ from web.routes.operations import SERVICES, GatewayRoutes, whole_number
 
 
 class AttemptsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The body of core.services.webhooks.attempts; times as ISO 8601."""
+    """The body of core.services.webhooks.attempts; times in ISO 8601."""
 
     webhook: str | None = None
     result: str | None = None

@@ -469,10 +469,10 @@ def _queue_advice(row: QueueStats, service: ServiceState, receivers_named: bool)
     if not service.delivers:
         if row.leased:
             return (
-                "The service does not run on this machine (fw start); another process serves "
+                "The service is not running on this machine (fw start); another process serves "
                 "the queue."
             )
-        return "The service does not run on this machine: fw start, or fw worker."
+        return "The service is not running on this machine. Run fw start, or fw worker."
     if row.queue == events.QUEUE and receivers_named:
         who = "The service runs" if service.running else "A worker runs"
         return f"{who}; the lines below name the receivers with waiting deliveries."

@@ -15,25 +15,35 @@ from fw_actors.rules.findings import ServiceState
 NOW = 1_800_000_000_000
 RECEIVER = "https://receiver.test:443"
 DUE = WaitingDelivery(
-    NOW, DeliveryStatus.QUEUED, 0, 6, "No error was noted.", True, NOW - 1, False, 0, RECEIVER, 0, 0
+    NOW,
+    DeliveryStatus.QUEUED,
+    0,
+    6,
+    "No error was recorded.",
+    True,
+    NOW - 1,
+    False,
+    0,
+    RECEIVER,
+    0,
+    0,
 )
 RUNS = ServiceState(running=True, health={RECEIVER: "healthy"})
 SPEED = (
-    "When it goes depends on how quickly the receiver answers: one that is slow or silent gets "
-    "one attempt at a time, another up to ops.perReceiverConcurrency."
+    "A slow receiver gets one attempt at a time; any other gets up to ops.perReceiverConcurrency."
 )
 AHEAD = (
     "It is due. Deliveries to https://receiver.test:443 that are due before it: {}; leased for an "
     "attempt: {}."
 )
 DISABLED = (
-    "Its Webhook is disabled: unless it is enabled before, it fails when its turn comes, and "
+    "Its Webhook is disabled: unless the Webhook is enabled first, the next attempt fails, and "
     "nothing is sent."
 )
 ENDED = (
-    "Its lease has ended without an outcome: the process that had it died, or is held up. The next "
-    "process that has a free slot takes it over. Leases that ended like this in a row before: "
-    "{}; after 5 the next counts as a failed attempt."
+    "Its lease has expired without an outcome: the process that leased it has died or is blocked. "
+    "The next process with a free slot takes it over. Expired leases in a row: {}; 6 in a row "
+    "count as a failed attempt."
 )
 
 
@@ -60,28 +70,28 @@ ENDED = (
         ),
         (
             {"next_at": None}, WaitReason.NO_JOB, None,
-            "It has no job that is due at any time: fw_job was changed by hand. It is not sent by "
-            "itself.",
+            "fw_job has no scheduled job for it, because the table was changed by hand. It is not "
+            "sent until the row is restored.",
         ),
         (
             {"leased": True, "next_at": NOW + 1500}, WaitReason.LEASED, None,
-            "A process has leased it for an attempt. The lease lasts 1.5 s more; if that process "
-            "has died, another one takes the delivery over then.",
+            "A process has leased it for an attempt. The lease lasts 1.5 s more; if the process "
+            "has died, another process then takes the delivery over.",
         ),
-        ({"leased": True}, WaitReason.LEASE_ENDED, None, ENDED.format(0)),
-        ({"leased": True, "deaths": 2}, WaitReason.LEASE_ENDED, None, ENDED.format(2)),
+        ({"leased": True}, WaitReason.LEASE_ENDED, None, ENDED.format(1)),
+        ({"leased": True, "deaths": 2}, WaitReason.LEASE_ENDED, None, ENDED.format(3)),
         ({"webhook_enabled": False}, WaitReason.DISABLED, NOW - 1, DISABLED),
         (
             {"webhook_enabled": None, "next_at": NOW + 9}, WaitReason.DELETED, NOW + 9,
-            "Its Webhook was deleted: it fails when its turn comes, and nothing is sent.",
+            "Its Webhook was deleted: the next attempt fails, and nothing is sent.",
         ),
         (
             {"status": DeliveryStatus.RETRYING, "attempts": 2, "next_at": NOW + 60_000},
-            WaitReason.BACKOFF, NOW + 60_000, "Attempt 2 of 6 failed. No error was noted.",
+            WaitReason.BACKOFF, NOW + 60_000, "Attempt 2 of 6 failed. No error was recorded.",
         ),
         (
             {"next_at": NOW + 60_000},
-            WaitReason.BACKOFF, NOW + 60_000, "It was not tried yet, and is not due yet.",
+            WaitReason.BACKOFF, NOW + 60_000, "It has not been attempted and is not due yet.",
         ),
         ({}, WaitReason.SLOT, NOW - 1, f"{AHEAD.format(0, 0)} {SPEED}"),
         (
@@ -99,16 +109,18 @@ def test_explain_gives_reason_time_and_text(
 
 def test_explain_reports_stopped_service() -> None:
     stopped = ServiceState(running=False)
-    nobody = "The service does not run on this machine (fw start)."
+    nobody = "The service is not running on this machine. Start it with fw start."
     assert explain(DUE, stopped).text == f"{AHEAD.format(0, 0)} {nobody} {SPEED}"
     later = replace(DUE, next_at=NOW + 1, attempts=1)
-    assert explain(later, stopped).text == (f"Attempt 1 of 6 failed. No error was noted. {nobody}")
+    assert explain(later, stopped).text == (
+        f"Attempt 1 of 6 failed. No error was recorded. {nobody}"
+    )
 
 
 def test_explain_reports_paused_receiver() -> None:
     paused = ServiceState(running=True, health={RECEIVER: "paused", "https://other:443": "slow"})
     assert explain(DUE, paused).text == (
-        f"{AHEAD.format(0, 0)} The service has paused this receiver: fw console resumes it."
+        f"{AHEAD.format(0, 0)} This receiver is paused; resume it in fw console."
     )
 
 
@@ -119,7 +131,7 @@ def test_explain_reports_paused_receiver() -> None:
         status=st.sampled_from(DeliveryStatus),
         attempts=st.integers(0, 10),
         max_attempts=st.integers(1, 10),
-        error=st.just("No error was noted."),
+        error=st.just("No error was recorded."),
         webhook_enabled=st.sampled_from([True, False, None]),
         next_at=st.one_of(st.none(), st.integers(NOW - 10_000, NOW + 10_000)),
         leased=st.booleans(),
@@ -137,4 +149,4 @@ def test_explain_gives_due_time_of_waiting_delivery_only(
     told = explain(facts, service)
     waits = facts.status in (DeliveryStatus.QUEUED, DeliveryStatus.RETRYING) and not facts.leased
     assert told.due_at == (facts.next_at if waits else None)
-    assert not (service.running and "does not run" in told.text)
+    assert not (service.running and "not running" in told.text)

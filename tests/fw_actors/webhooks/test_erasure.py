@@ -70,7 +70,7 @@ async def test_erase_refuses_delivery_in_progress(office: Office) -> None:
     """A delivery in progress still needs its body (B-362)."""
     depot = OutcomeDepot(office)
     delivery = await depot.ended("TRANSIENT")
-    with pytest.raises(ConflictError, match="in progress"):
+    with pytest.raises(ConflictError, match="only Sent and Failed"):
         await erased(depot, delivery)
     assert await office.do(lambda fw: erasable(fw, until=2**50)) == []
     assert await office.do(lambda fw: erase_many(fw, office.site.audit, [delivery])) == []

@@ -223,8 +223,8 @@ def test_doctor_warns_of_late_jobs_and_expired_leases() -> None:
     assert levels(evaluate_queues(QueueFacts((), {}), RUNS)) == {"ok"}
 
 
-START = "The service does not run on this machine: fw start, or fw worker."
-OTHER = "The service does not run on this machine (fw start); another process serves the queue."
+START = "The service is not running on this machine. Run fw start, or fw worker."
+OTHER = "The service is not running on this machine (fw start); another process serves the queue."
 LINES = "The service runs; the lines below name the receivers with waiting deliveries."
 LOG = (
     "The service runs; its log contains the result of each attempt (delivery.ended, mail.ended, "
