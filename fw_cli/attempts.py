@@ -10,7 +10,7 @@ from fw_actors.rules import ATTEMPTS_LISTED
 from fw_cli.context import CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
-from fw_cli.since import SINCE
+from fw_cli.time_options import SINCE
 from fw_cli.values import MOST_LISTED, UTF8, WEBHOOK, AnyCase, WholeNumber, require_known
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, json_text, show
-from fw_cli.since import SINCE
+from fw_cli.time_options import SINCE
 from fw_cli.values import MOST_LISTED, USER, Utf8, WholeNumber, suggestion, user_on_record
 
 if TYPE_CHECKING:

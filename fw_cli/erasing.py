@@ -12,7 +12,7 @@ from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
-from fw_cli.since import SINCE
+from fw_cli.time_options import SINCE
 from fw_cli.values import DELIVERY, require_selection_on_record, selection_options
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.progress import progress
-from fw_cli.since import SINCE
+from fw_cli.time_options import SINCE
 from fw_cli.values import (
     DELIVERY,
     UTF8,

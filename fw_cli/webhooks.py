@@ -17,7 +17,7 @@ from fw_cli.erasing import erase
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, say, show, show_json
-from fw_cli.since import DURATION
+from fw_cli.time_options import DURATION
 from fw_cli.values import DELIVERY, MOST_LISTED, WEBHOOK, AnyCase, WholeNumber, require_known
 
 if TYPE_CHECKING:

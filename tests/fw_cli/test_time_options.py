@@ -1,11 +1,11 @@
-"""`--since` of `fw webhooks replay`: ISO 8601 or `7d`, `12h` (C-116)."""
+"""The type of `--since`: ISO 8601, or an age such as `7d` or `12h` (C-116)."""
 
 from __future__ import annotations
 
 import click
 import pytest
 
-from fw_cli.since import SINCE
+from fw_cli.time_options import SINCE
 
 NOW = 1_800_000_000_000  # 2027-01-15T08:00:00Z
 

@@ -1,4 +1,4 @@
-"""Times as users enter them: `7d`, `12h`, `30m` long or ago, or ISO 8601."""
+"""The types of options for a time (an age such as `7d`, or ISO 8601) and a duration (`30m`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 Moment = Callable[[int], int]
 """Returns the time in ms since the epoch, given the current time."""
 
-_AGO: Final = re.compile(r"([0-9]{1,6})([dhm])\Z")
+_AMOUNT_AND_UNIT: Final = re.compile(r"([0-9]{1,6})([dhm])\Z")
 _UNITS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,9 +29,9 @@ class Since(click.ParamType[Moment]):
         """Return the parsed time; a time without an offset is UTC."""
         if callable(value):
             return value  # type: ignore[no-any-return]
-        ago = _AGO.match(value)
-        if ago is not None:
-            back = int(ago[1]) * _UNITS[ago[2]] // _MILLISECOND
+        amount = _AMOUNT_AND_UNIT.match(value)
+        if amount is not None:
+            back = int(amount[1]) * _UNITS[amount[2]] // _MILLISECOND
             return lambda now: max(0, now - back)
         try:
             moment = datetime.fromisoformat(value)
@@ -54,7 +54,7 @@ class Duration(click.ParamType[int]):
         """Return the seconds."""
         if isinstance(value, int):
             return value
-        found = _AGO.match(value)
+        found = _AMOUNT_AND_UNIT.match(value)
         if found is None or not int(found[1]):
             self.fail(f"{value!r} must be a duration: 30m, 2h or 7d.")
         return int(found[1]) * _UNITS[found[2]] // timedelta(seconds=1)
