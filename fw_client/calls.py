@@ -59,7 +59,7 @@ def _nothing(answer: object) -> None:
 def _session_id(headers: Mapping[str, str]) -> str:
     found = _SID.search(headers["set-cookie"])
     if found is None:
-        raise ValueError("the answer sets no cookie sid")
+        raise ValueError("the response does not set the cookie sid")
     return found[1]
 
 

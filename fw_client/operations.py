@@ -269,7 +269,7 @@ class WebhookCalls:
             error: a text that the error contains.
             since, until: the range of their ends, with a time zone.
             limit: from 1 to 500.
-            before: the `next` of the page before.
+            before: the value of `next` from the previous page.
 
         Raises: BadCall for an invalid value.
         """
@@ -373,7 +373,7 @@ class JobCalls:
             queue: app or mail.
             state: ready, scheduled, leased or failed.
             limit: from 1 to 500.
-            before: only jobs with a lower id: the last one of the page before.
+            before: only jobs with a lower id: the last one of the previous page.
         """
         wanted = calls.WantedJobs(queue, state, function, user)
         return self._client.run(calls.list_jobs(wanted, limit, before))

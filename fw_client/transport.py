@@ -47,7 +47,7 @@ class ClientSettings:
 def _check_url(url: str, allow_http: bool) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("url must be the service's, as https://fw.example.org.")
+        raise ValueError("url must be the URL of the service, such as https://fw.example.org.")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError("url must not contain a user, a password, a query or a fragment.")
     if parts.scheme == "http" and not allow_http and not _is_loopback(parts.hostname):

@@ -120,7 +120,7 @@ class WebhookReceiver:
             should be answered 500.
         """
         if self.is_async:
-            raise TypeError("This handler is a coroutine function: await receive_async.")
+            raise TypeError("This handler is a coroutine function: use await receive_async.")
         steps = self._steps(headers, body)
         try:
             step = next(steps)
@@ -197,7 +197,7 @@ class WebhookReceiver:
         """Call a handler that must not be a coroutine function."""
         result = self._handle(event)
         if inspect.isawaitable(result):
-            raise TypeError("The handler returned an awaitable, and was not declared with async.")
+            raise TypeError("The handler returned an awaitable but was not declared with async.")
 
 
 _LATER: Final = ReceiverReply(503, MappingProxyType({"Retry-After": "30"}))
