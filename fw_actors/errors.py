@@ -256,6 +256,13 @@ def query_timeout(seconds: float) -> OverloadedError:
     )
 
 
+def too_many_consoles(limit: int) -> OverloadedError:
+    """Return the error for a console beyond the first `limit`."""
+    return OverloadedError(
+        f"The limit of open consoles ({limit}) is reached. Close one and try again."
+    )
+
+
 class InternalError(FwError):
     """Stands for a defect: its message contains only the request id."""
 

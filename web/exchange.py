@@ -268,13 +268,13 @@ class Traffic:
         yield Reading(
             "fw_request_seconds",
             "histogram",
-            "How long requests took.",
+            "Duration of requests in seconds.",
             self._seconds.sum,
             buckets=self._seconds.buckets(),
         )
         yield Reading(
             "fw_forwarded_ignored",
             "counter",
-            "Requests whose X-Forwarded-* headers were not believed: FW_TRUST_PROXY is off.",
+            "Requests whose X-Forwarded-* headers were ignored because FW_TRUST_PROXY is off.",
             self._forwarded_ignored,
         )

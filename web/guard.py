@@ -184,7 +184,7 @@ def _require_intended_user(exchange: Exchange) -> None:
     intended, user = unquote(given), exchange.caller.user
     if intended != user:
         raise ConflictError(
-            f"This request is meant for {printable(intended)}, but {user} is signed in now. "
+            f"This request was made as {printable(intended)}, but {user} is signed in now. "
             "Reload the page, or sign in again in another tab."
         )
 

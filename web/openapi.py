@@ -88,7 +88,7 @@ def _placeholder(route: Route, operation: Operation) -> Callable[[], str]:
     """Return a view function that carries an operation's description for quart-schema."""
 
     def view() -> str:
-        raise LookupError("This application describes operations and serves none.")
+        raise LookupError("This application only describes operations; it cannot serve them.")
 
     view.__doc__ = operation.handle.__doc__
     if operation.body is not None and operation.body.kind is not None:
@@ -249,9 +249,9 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "error": {"description": "A text that the error contains."},
         "since": {"description": "The earliest time, in ISO 8601."},
         "until": {"description": "The latest time, in ISO 8601."},
-        "before": {"description": "The `next` of the page before."},
+        "before": {"description": "The value of `next` from the previous page."},
         "jobs.list.get before": {
-            "description": "The last id of the page before.",
+            "description": "The last id of the previous page.",
             "schema": {"type": "integer", "minimum": 0},
         },
         "queue": {"description": "A queue of jobs: app or mail."},

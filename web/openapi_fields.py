@@ -39,7 +39,7 @@ COMMON: Final[Mapping[str, str]] = MappingProxyType(
         "event": "The event, such as `order.paid`.",
         "began": "When the attempt began, in ISO 8601.",
         "ended": "When it ended, in ISO 8601; null if it has not ended.",
-        "durationMs": "How long the attempt took, in milliseconds.",
+        "durationMs": "Duration of the attempt in milliseconds.",
         "trigger": "The cause of the attempt: event, retry or replay.",
         "number": "The number of the attempt, since the event or its last replay.",
         "responseStatus": "The HTTP status of the receiver's response; null without a response.",
@@ -47,7 +47,7 @@ COMMON: Final[Mapping[str, str]] = MappingProxyType(
         "error": "The error of the attempt; null if the receiver answered 2xx.",
         "queue": "The queue: app or mail.",
         "function": "The function of an app, or the template of a mail.",
-        "limit": "The most entries to return, 1 to 500.",
+        "limit": "The maximum number of entries, 1 to 500.",
         "receiver": "The origin of a receiver, such as `https://receiver.example:443`.",
     }
 )
@@ -122,7 +122,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "DocumentResponse": {"data": "The document, with the fields that the caller may see."},
         "ListResponse": {
-            "data": "The documents of this page, with the fields that were asked for.",
+            "data": "The documents of this page, with the requested fields.",
             "total": "The number of all matching documents.",
         },
         "VersionRequest": {"modified": VERSION},
@@ -255,7 +255,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "error": "Only attempts whose error contains this text.",
             "since": "Only since this time, in ISO 8601.",
             "until": "Only before this time, in ISO 8601.",
-            "before": "The `next` of the page before.",
+            "before": "The value of `next` from the previous page.",
         },
         "JobsResponse": {"jobs": "The jobs of this page, the newest first."},
         "JobDetails": {
@@ -273,7 +273,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "state": "Only jobs in this state: ready, scheduled, leased or failed.",
             "function": "Only jobs of this function, or mails of this template.",
             "user": "Only jobs of this user.",
-            "before": "The last id of the page before.",
+            "before": "The last id of the previous page.",
         },
         "MatchingJobsRequest": {
             "queue": "Only jobs of this queue: app or mail.",

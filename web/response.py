@@ -22,7 +22,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 import trio
 
-from fw_actors.errors import FwError, OverloadedError
+from fw_actors.errors import FwError, OverloadedError, too_many_consoles
 from web.settings import Settings
 
 ENCODER: Final = msgspec.json.Encoder()
@@ -102,10 +102,12 @@ class EventStreams:
     def open(self, events: SendBody) -> Response:
         """Return a response whose body is sent by `events`, until that returns or is ended.
 
-        Raises: OverloadedError when 16 are open, or the service is stopping.
+        Raises: OverloadedError when `MAX_STREAMS` are open, or the service is stopping.
         """
-        if self._over or len(self._open) >= MAX_STREAMS:
-            raise OverloadedError("Too many consoles are open. Close one and try again.")
+        if self._over:
+            raise OverloadedError("The service is stopping. Try again in a moment.")
+        if len(self._open) >= MAX_STREAMS:
+            raise too_many_consoles(MAX_STREAMS)
 
         async def run(send: SendPart) -> None:
             with trio.CancelScope() as scope:

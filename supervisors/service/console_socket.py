@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from fw_actors.errors import BadRequestError, FwError, OverloadedError
+from fw_actors.errors import BadRequestError, FwError, too_many_consoles
 from fw_actors.runtime import Log
 from supervisors.children import ChildSpec, task_child
 from supervisors.service.site_files import path_in, peer_user
@@ -203,12 +203,7 @@ class _ConsoleServer:
                     self._log.warning("console.peer_rejected", user=peer_user(stream.socket))
                     return
                 if self._inside > MAX_CONNECTIONS:
-                    await _send(
-                        stream,
-                        _refused(
-                            OverloadedError("Too many consoles are open. Close one and try again.")
-                        ),
-                    )
+                    await _send(stream, _refused(too_many_consoles(MAX_CONNECTIONS)))
                     return
                 await self._serve(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError):

@@ -272,7 +272,7 @@ def test_ended_session_keeps_input_of_form(page: Page, cookie: str) -> None:
     if cookie == "stale":
         page.context.add_cookies([{**sid, "value": "s" * 32}])  # type: ignore[typeddict-item]
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("alert").first).to_contain_text("what you typed stays")
+    expect(page.get_by_role("alert").first).to_contain_text("Your input is kept")
     expect(page.get_by_label("Title")).to_have_value("Typed before")
     page.on("dialog", lambda dialog: dialog.accept())
 

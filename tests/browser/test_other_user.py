@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.webhook_kit import HEADERS
 
 SignIn = Callable[[str], None]
-REFUSED = "This request is meant for sally, but hugo is signed in now. Reload the page, or sign in"
+REFUSED = "This request was made as sally, but hugo is signed in now. Reload the page, or sign in"
 
 
 def has_full_name(page: Page, name: str) -> bool:

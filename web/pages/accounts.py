@@ -66,7 +66,7 @@ def state_conditions(
     if doctype != "User" or not wanted:
         return ()
     if not fw.rights.administers:
-        raise PermissionDeniedError("Only System Managers see the states of accounts.")
+        raise PermissionDeniedError("Only System Managers may filter accounts by state.")
     if wanted not in list(AccountCondition):
         states_in_words = ", ".join(AccountCondition)
         raise BadRequestError(f"{STATE} must be one of {states_in_words}.", field=STATE)

@@ -101,7 +101,7 @@ def _number(code: str) -> int | None:
     if not code:
         return None
     if not (code.isascii() and code.isdigit() and len(code) <= 3):
-        raise BadRequestError("The response must be a status such as 503.", field="code")
+        raise BadRequestError("The response must be an HTTP status such as 503.", field="code")
     return int(code)
 
 

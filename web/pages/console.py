@@ -79,4 +79,6 @@ class ConsolePages:
 def require_administrator(fw: Fw) -> None:
     """Raises: PermissionDeniedError for all but System Managers without access scopes."""
     if not fw.rights.administers:
-        raise PermissionDeniedError("The console is for System Managers without access scopes.")
+        raise PermissionDeniedError(
+            "This page requires the role System Manager without access scopes."
+        )

@@ -56,7 +56,7 @@ HINTS: Final[Mapping[tuple[str, str], str]] = {
     ("Webhook", "secret"): "Signs every request. Kept encrypted, and never shown again.",
     ("Webhook", "client_certificate"): "NAME of FW_CLIENT_CERT_NAME, if the receiver requires one.",
     ("Webhook", "custom_event"): "The name that an app emits, such as invoice.paid.",
-    ("Webhook", "timeout"): "How long the receiver may take to answer, 1 to 60.",
+    ("Webhook", "timeout"): "Seconds to wait for the receiver's response, 1 to 60.",
     ("Webhook", "max_attempts"): (
         "1 to 10; the waits between them double. A Retry-After of the receiver lengthens them only "
         "with ops.honourRetryAfter."

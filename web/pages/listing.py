@@ -327,7 +327,7 @@ def _page_number(text: str) -> int:
     if not text:
         return 1
     if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 6 and int(text) >= 1):
-        raise BadRequestError("The page must be a number from 1.", field=PAGE)
+        raise BadRequestError("The page must be a whole number, 1 or more.", field=PAGE)
     return min(int(text), LAST_PAGE)
 
 

@@ -88,7 +88,8 @@ class HealthRoutes:
         here = is_loopback(exchange.peer) and not has_forwarding_header(exchange.request)
         if not here and not _is_managers_key(exchange.caller):
             raise PermissionDeniedError(
-                "The metrics are for this machine, and for the API key of a System Manager."
+                "Metrics can be read only from this machine, or with the API key of a System "
+                "Manager."
             )
         return Response(await self.exposition(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 

@@ -1,4 +1,4 @@
-"""Routes of Webhooks: emit, emit many, replay, bulk replay, test."""
+"""Operations on Webhooks and their deliveries: events, replays, pauses, ends, secrets, tests."""
 
 from __future__ import annotations
 

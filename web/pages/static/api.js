@@ -12,7 +12,7 @@ export class ApiError extends Error {
 }
 
 export const UNREACHABLE = { type: "Unreachable", message: "The service did not answer. Check your connection and try again." };
-export const ENDED = "Your session has ended. Sign in in another tab, then try again here; what you typed stays.";
+export const ENDED = "Your session has ended. Sign in again in another tab, then retry here. Your input is kept.";
 // The messages without a cookie, and with the cookie of an ended session.
 const WITHOUT_SESSION = new Set(["Sign in first.", "Your session has ended. Sign in again."]);
 

@@ -137,7 +137,7 @@ const ACTS = {
   trace: { done: "Traced for a minute: see the tab Traces.", work: (actor) => operation("console.trace", { actor }) },
   replay: { title: "Replay this delivery?", text: "It is sent again with the same id and body.", ok: "Replay", done: "Queued again.", work: (delivery) => operation("webhooks.replay", { delivery }) },
   retryJob: { done: "Due now.", work: (job) => operation("jobs.retry", { job: Number(job) }) },
-  cancelJob: { title: "Cancel this job?", text: "It is deleted and never done. A mail is recorded as failed.", ok: "Cancel the job", cancel: "Keep it", danger: true, done: "Cancelled.", work: (job) => operation("jobs.cancel", { job: Number(job) }) },
+  cancelJob: { title: "Cancel this job?", text: "It is deleted without being run. A mail is recorded as failed.", ok: "Cancel the job", cancel: "Keep it", danger: true, done: "Cancelled.", work: (job) => operation("jobs.cancel", { job: Number(job) }) },
   unlock: { title: "Unlock this account?", text: "Its name and e-mail may be tried again at once.", ok: "Unlock", done: "Unlocked.", work: (user) => operation("console.unlock", { user }) },
 };
 

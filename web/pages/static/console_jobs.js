@@ -78,7 +78,7 @@ async function many(name, tell) {
 
 const MANY = {
   retryMatching: { title: "Retry all jobs that match?", text: "Those that have failed or are scheduled become due now.", ok: "Retry all", told: "due now" },
-  cancelMatching: { title: "Cancel all jobs that match?", text: "They are deleted and never done, except those in progress. Mails are recorded as failed.", ok: "Cancel all", cancel: "Keep them", danger: true, told: "cancelled" },
+  cancelMatching: { title: "Cancel all jobs that match?", text: "They are deleted without being run, except those in progress. Mails are recorded as failed.", ok: "Cancel all", cancel: "Keep them", danger: true, told: "cancelled" },
 };
 
 form.addEventListener("submit", (event) => {

@@ -120,7 +120,7 @@ async function send() {
     await call("PUT", documentPath(doctype, name), { ...changes(), ...shown() });
   } catch (error) {
     if (!isChanged(error)) throw error;
-    say(form, "Another user has saved this document meanwhile. Open it in another tab to see what changed; what you typed stays here. Reload to begin from the new version.");
+    say(form, "Another user has saved this document meanwhile. Open it in another tab to see what changed; your input is kept here. Reload to start from the new version.");
     return;
   }
   leave(location.pathname, "Saved.");
@@ -130,7 +130,7 @@ const ACTS = {
   submit: { title: "Submit this document?", text: "After that most of its fields can no longer be changed.", ok: "Submit", path: "/submit", done: "Submitted." },
   cancel: { title: "Cancel this document?", text: "It stays readable, but can no longer be changed.", ok: "Cancel document", danger: true, path: "/cancel", done: "Cancelled." },
   delete: { title: "Delete this document?", text: "This cannot be undone.", ok: "Delete", danger: true },
-  rename: { title: "Rename this document", text: "Links to it follow.", ok: "Rename", field: { label: "New name" }, value: name },
+  rename: { title: "Rename this document", text: "Links to it are updated.", ok: "Rename", field: { label: "New name" }, value: name },
 };
 
 // Carry out an action on the version that is shown; return the path of the next page if it is another.

@@ -17,7 +17,7 @@ document.querySelector("[data-invite]")?.addEventListener("click", ({ currentTar
   const more = roles.total > roles.data.length ? " Not all roles are listed here; others are given on the account's page." : "";
   const email = await ask({
     title: "Invite somebody",
-    text: `A link to choose a password goes to this address.${more}`,
+    text: `A link to choose a password is sent to this address.${more}`,
     ok: "Invite",
     field: { label: "E-mail", type: "email" },
     choices: { label: "Roles", options: roles.data.map((role) => role.name) },
@@ -67,7 +67,7 @@ const ACTS = {
   },
   resume: {
     noun: WEBHOOKS, verb: "Resume", done: "resumed", refused: "not resumed",
-    text: "What has become due is sent now.",
+    text: "Due deliveries are sent now.",
     work: (webhook) => operation("webhooks.resume", { webhook }),
   },
 };

@@ -73,7 +73,7 @@ async function begin(button) {
   const filters = JSON.parse(button.dataset.filters);
   const sure = await ask({
     title: `Replay all ${"more" in button.dataset ? "deliveries" : many(Number(button.dataset.total))} that match?`,
-    text: `All with ${said(filters)}. Each is sent again with the same id and body; what is Queued or Retrying is skipped. It continues when you leave this page.`,
+    text: `All with ${said(filters)}. Each is sent again with the same id and body; Queued and Retrying deliveries are skipped. It continues when you leave this page.`,
     ok: "Replay all",
     work: () => operation("webhooks.replayMany", { filters }),
   });

@@ -18,7 +18,7 @@ const section = () => document.getElementById("user-acts");
 function question(user) {
   const keys = document.getElementById("revoke-keys").checked;
   const own = section().dataset.own === "yes" ? " This is your own account: you will be signed out, too." : "";
-  const what = keys ? "Everybody who is signed in with it has to sign in again, and programs with its API keys are refused from now on." : "Everybody who is signed in with it has to sign in again. API keys go on working.";
+  const what = keys ? "Everybody who is signed in with it has to sign in again, and programs with its API keys are refused from now on." : "Everybody who is signed in with it has to sign in again. API keys continue to work.";
   return { title: `End all sessions of ${user}?`, text: what + own, ok: "End them", danger: true };
 }
 
