@@ -138,7 +138,7 @@ class Supervisor:
         if self._stopping:
             raise ActorGone(self.name)
         if spec.id in self._members:
-            raise ValueError(f"{self.name!r} has a child {spec.id!r} already")
+            raise ValueError(f"{self.name!r} already has a child {spec.id!r}")
         if len(self._dynamic) >= self._limit:
             raise TooManyChildren(self.name, self._limit)
         member = Member(self._runtime, spec, self._ended)

@@ -69,7 +69,7 @@ class ServiceFacts:
     silent_processes: int = 0  # in a multi-process service: processes that do not answer the others
     workers: tuple[WorkerFacts, ...] = ()  # on this machine
     unanswered: bool = False  # the running service has not said how it is
-    scarce_files: tuple[int, int] | None = None  # a process's open files, and the most it may open
+    scarce_files: tuple[int, int] | None = None  # a process's open files, and their limit
 
 
 def service_facts(config: Config, own_version: str) -> ServiceFacts:
@@ -151,31 +151,31 @@ def _run_findings(facts: ServiceFacts) -> Iterator[Finding]:
         text = f"the service is {now.state.value}{where}{count}"
         if facts.silent_processes and facts.silent_processes >= now.processes:
             yield problem(
-                f"{text}, of which none answers",
-                "See its log, and end each process that hangs (fw status, kill -9): the service "
-                "replaces it. If that does not help: fw restart.",
+                f"{text}; no process responds",
+                "Check its log, and end each hanging process (fw status, kill -9): the service "
+                "replaces it. If that does not help, run fw restart.",
             )
             return
         yield ok(text)
     if facts.unanswered:
         yield warning(
-            f"the service answers neither at the socket of fw console nor at {now.url}/metrics: "
-            "requests with forwarded headers, and processes that hang, are not known",
-            "Run fw doctor as the user of the service, on its machine. If this stays, see its log: "
-            "it may hang.",
+            f"the service responds neither on the console socket nor at {now.url}/metrics, so "
+            "doctor cannot check forwarded headers or hanging processes",
+            "Run fw doctor as the service's user on its machine. If this persists, check the log: "
+            "the service may hang.",
         )
     if facts.silent_processes:
         yield warning(
             f"{facts.silent_processes} of {now.processes} processes of the service do not answer",
-            "The service replaces a process that has ended. If this stays, see its log.",
+            "The service replaces a process that has ended. If this persists, check its log.",
         )
 
     if facts.scarce_files is not None:
         used, most = facts.scarce_files
         yield warning(
-            f"a process of the service has {used} files and connections open, of at most {most}",
-            "Raise LimitNOFILE= in the unit (ulimit -n) and restart: without a free one clients "
-            "wait.",
+            f"a process of the service has {used} files and connections open; the limit is {most}",
+            "Raise LimitNOFILE= in the unit (ulimit -n) and restart: without a free file "
+            "descriptor, clients wait.",
         )
 
 
@@ -185,12 +185,12 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
     if now.version is not None and now.version != facts.own_version:
         yield warning(
             f"the running service is version {now.version}, and this is {facts.own_version}",
-            "fw restart",
+            "Run fw restart.",
         )
     if facts.changed:
         yield warning(
             f"changed since the service was started: {', '.join(facts.changed)}",
-            "fw restart: a running service keeps the configuration it started with.",
+            "Run fw restart to apply the new configuration.",
         )
     for worker in facts.workers:
         yield from _worker_findings(worker, facts.own_version)
@@ -226,7 +226,7 @@ def _worker_findings(worker: WorkerFacts, own_version: str) -> Iterator[Finding]
     if worker.ready is False:
         yield warning(
             f"{name}{where} is not ready",
-            "It starts or stops, or its store does not answer: see its log.",
+            "It is starting or stopping, or its store does not respond. Check its log.",
         )
     else:
         yield ok(f"{name} runs{where}")
@@ -237,7 +237,7 @@ def _worker_findings(worker: WorkerFacts, own_version: str) -> Iterator[Finding]
     if worker.changed:
         yield warning(
             f"changed since {name} was started: {', '.join(worker.changed)}",
-            "Restart the worker: it keeps the configuration it started with.",
+            "Restart the worker to apply the new configuration.",
         )
 
 

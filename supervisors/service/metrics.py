@@ -149,7 +149,8 @@ class Readings:
             yield _counter("fw_restarts", "Restarts by actor.", node.restarts, {ACTOR: node.name})
         letters = {reason.value: count for reason, count in snapshot.dead_letters.items()}
         yield from _by("reason", "fw_dead_letters", "Undeliverable messages.", letters)
-        yield _counter("fw_late_replies", "Replies whose caller had gone.", snapshot.late_replies)
+        text = "Replies that arrived after the caller had stopped waiting."
+        yield _counter("fw_late_replies", text, snapshot.late_replies)
 
 
 class ServiceReadings:

@@ -62,7 +62,7 @@ class UnusableDataFolder(ServiceError):
     """Raised if the files of the service cannot be created or written."""
 
     def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(f"cannot use {path}: {error.strerror or error}")
+        super().__init__(f"cannot open {path}: {error.strerror or error}")
 
 
 class ServiceFailed(ServiceError):
@@ -195,7 +195,7 @@ class ServeLock:
         Raises: UnusableDataFolder.
         """
         if self.held:
-            raise RuntimeError("this lock is held already")
+            raise RuntimeError("this lock is already held")
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:

@@ -326,7 +326,7 @@ def _front_end(
     if paths is not None:
         paths.prepare()
         children += (
-            task_child("console history", console.keep_history),
+            task_child("console_history", console.keep_history),
             console_socket(paths.console, paths.run_folder, console, parts.log, health.exposition),
         )
     return application(parts, gateway, console, health)

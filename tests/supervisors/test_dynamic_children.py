@@ -192,7 +192,7 @@ async def test_start_child_counts_those_that_are_starting(runtime: Runtime) -> N
 @in_many_orders
 async def test_start_child_refuses_an_id_in_use(runtime: Runtime) -> None:
     async with open_supervisor(runtime, "top", [actor_child("a", SampleActor)]) as supervisor:
-        with pytest.raises(ValueError, match="'top' has a child 'a' already"):
+        with pytest.raises(ValueError, match="'top' already has a child 'a'"):
             await supervisor.start_child(actor_child("a", SampleActor))
         async with runtime.running("elsewhere", SampleActor) as elsewhere:
             with pytest.raises(ValueError, match="'elsewhere' is already running"):

@@ -55,7 +55,7 @@ def test_doctor_reports_a_service_of_which_no_process_answers() -> None:
     facts = ServiceFacts(IN_TWO, "1.0", (), (), silent_processes=2, unanswered=True)
     section = evaluate_service(facts)
     assert section.texts(Level.PROBLEM) == [
-        "the service is running at http://127.0.0.1:8000, in 2 processes, of which none answers"
+        "the service is running at http://127.0.0.1:8000, in 2 processes; no process responds"
     ]
     assert section.texts(Level.OK) == section.texts(Level.WARNING) == []
 

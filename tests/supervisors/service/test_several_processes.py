@@ -474,5 +474,5 @@ def test_unusable_site_is_reported_once(tmp_path: Path) -> None:
         cwd=tmp_path, env=site.environ(), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "cannot use" in done.stderr
+    assert "cannot open" in done.stderr
     assert "Traceback" not in done.stderr
