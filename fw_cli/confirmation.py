@@ -16,11 +16,11 @@ yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for con
 def confirm(question: str, *, yes: bool) -> None:
     """Ask on the terminal, unless `yes`.
 
-    Raises: CommandFailed if the answer is no, or if there is no terminal to ask.
+    Raises: CommandFailed if the answer is no, or if there is no terminal.
     """
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise CommandFailed(f"{question} There is no terminal to ask: confirm it with --yes.")
+        raise CommandFailed(f"{question} Without a terminal, confirm it with --yes.")
     if not click.confirm(question, err=True):
         raise CommandFailed("nothing was changed")

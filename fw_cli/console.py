@@ -37,7 +37,7 @@ def console(context: CommandContext, as_json: bool) -> None:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return (await client.ask("view"))["view"]
         except TimeoutError:
-            raise CommandFailed("the service does not answer; its log may tell why") from None
+            raise CommandFailed("the service does not answer; its log may say why") from None
         finally:
             await client.close()
 

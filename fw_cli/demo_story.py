@@ -215,7 +215,7 @@ async def _act(
     note = await _in_thread(
         partial(client.insert, "Note", {"title": "Hello, world", "text": "An event."})
     )
-    story.tell(f"Note {note} saved: doc.on_insert goes to both receivers")
+    story.tell(f"Note {note} saved: doc.on_insert is sent to both receivers")
     while not story.over:
         await trio.sleep(REFRESH_SECONDS)
         story.deliveries = await _in_thread(client.deliveries)

@@ -87,10 +87,10 @@ def emit(
     it again: events whose key was emitted are skipped.
     """
     if (name is None) == (source is None):
-        raise click.UsageError("Give the NAME of one event, or many with --file.")
+        raise click.UsageError("Give the NAME of one event, or a file of events with --file.")
     if source is not None:
         if data is not None or key is not None:
-            raise click.UsageError("--data and --key are for one event; a file has its own.")
+            raise click.UsageError("--data and --key apply to one event; omit them with --file.")
         _emit_file(context, source, as_json=as_json)
         return
     from fw_actors.errors import BadRequestError

@@ -95,7 +95,7 @@ def _refusal_of_system(error: OSError) -> str:
     """Return the sentence for a full disk, a missing permission and the like."""
     if error.filename is None:
         return str(error.strerror)
-    return f"cannot use {os.fsdecode(error.filename)}: {error.strerror}"
+    return f"cannot open {os.fsdecode(error.filename)}: {error.strerror}"
 
 
 def _known(error: BaseException) -> list[str] | None:

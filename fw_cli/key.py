@@ -67,7 +67,7 @@ def create(
     first: it has no password, can only be used through its keys, and gets no mail.
     """
     if roles and email is None:
-        raise click.UsageError("--role is for a new account: give its --email too.")
+        raise click.UsageError("--role requires --email, because it applies to a new account.")
 
     def work(site: Site, fw: Fw) -> MadeKey:
         from fw_actors.access.administration import make_key_for

@@ -28,7 +28,7 @@ def take_password(*, from_stdin: bool) -> str:
     if from_stdin:
         return first_line("password", "--password-stdin")
     if sys.stdin is None or not sys.stdin.isatty():
-        raise CommandFailed("no terminal to ask for the password; give it with --password-stdin")
+        raise CommandFailed("there is no terminal for the password prompt; use --password-stdin")
     password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     return password
 

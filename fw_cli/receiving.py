@@ -184,7 +184,7 @@ def listen(
     """Receive requests on this machine, verify and print them, until Ctrl-C.
 
     Without a secret nothing is verified. With --json each request is printed as a line of JSON.
-    Exits 1 if a request did not verify.
+    Exits 1 if a request could not be verified.
     """
     secret = _secret(context, webhook, from_stdin=secret_stdin, variable=secret_env)
     if folder is not None:
@@ -203,7 +203,9 @@ def listen(
         click.echo(f"listening at http://127.0.0.1:{server.server_port}/", err=True)
         server.serve_forever(poll_interval=0.1)
     if listener.refused:
-        raise CommandFailed(f"{listener.refused} of {listener.received} requests did not verify")
+        raise CommandFailed(
+            f"{listener.refused} of {listener.received} requests could not be verified"
+        )
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def restore(
     with nullcontext() if dry_run else service_stopped(context, "restoring a backup"):
         exists = _exists(context, dry_run=dry_run)
         if exists and not (replacing or dry_run):
-            raise CommandFailed("the site has a store already: --replace replaces it")
+            raise CommandFailed("the site already has a store; use --replace to replace it")
         if not dry_run:
             question = "Replace the store with the backup?" if exists else "Restore the backup?"
             confirm(question, yes=yes)

@@ -67,7 +67,7 @@ def secret_of(config: Config, variable: str) -> str:
     if not _NAME.fullmatch(name):
         raise CommandFailed(f"a variable's name must match {PREFIX}[A-Z0-9_]+")
     if f"{PREFIX}{name}" in SITE_KEY_VARIABLES:
-        raise CommandFailed(f"{PREFIX}{name} is not for Webhooks: it is the site's own key")
+        raise CommandFailed(f"{PREFIX}{name} is the site's own key; a Webhook must not use it")
     value = config.secrets.get(name.lower())
     if value is None:
         raise CommandFailed(f"{PREFIX}{name[:60]} is not set in this process's environment")

@@ -75,7 +75,7 @@ def invite(
         operations = _administration(context, site)
         if further and not _unknown(site, fw, who):
             raise CommandFailed(
-                f"{who} already has an account: --name, --full-name and --role are for a new one"
+                f"{who} already has an account: --name, --full-name and --role require a new one"
             )
         if further or ("@" in who and _unknown(site, fw, who)):
             for role in roles:

@@ -146,7 +146,7 @@ class RotationKeys:
         else:
             self._given = None
         if self._given == self.old:
-            raise CommandFailed("the new key is the old one")
+            raise CommandFailed("the new key must differ from the old one")
 
     @property
     def known_new(self) -> str | None:

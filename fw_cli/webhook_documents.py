@@ -195,7 +195,9 @@ def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
     moments, more = options["moments"], options["more"]
     given = {n: v for n, v in options.items() if n not in ("moments", "more") and v is not None}
     if "custom_event" in given and ("webhook_doctype" in given or moments):
-        raise click.UsageError("--event is for custom events; --doctype and --on for documents.")
+        raise click.UsageError(
+            "--event selects custom events; --doctype and --on select document events."
+        )
     if "custom_event" in given:
         given |= {"event_type": "Custom"}
     elif "webhook_doctype" in given or moments:

@@ -74,7 +74,7 @@ make_venv() (
     exit
   fi
   if [ "$1" = all ] && venv_is_current serving; then
-    printf 'fw: adding what tests, checks and pages need to %s ...\n' "$root/.venv" >&2
+    printf 'fw: installing the libraries for tests, checks and pages in %s ...\n' "$root/.venv" >&2
   else
     printf 'fw: preparing %s ...\n' "$root/.venv" >&2
   fi
@@ -90,7 +90,7 @@ make_venv() (
   if [ "$was" != "$root" ] || [ ! -x "$python" ]; then
     base=${PYTHON:-python3}
     if ! "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-      printf 'fw: Python 3.11 or newer is needed; set PYTHON to name one\n' >&2
+      printf 'fw: Python 3.11 or newer is required; set PYTHON to its path\n' >&2
       exit 1
     fi
     "$base" -m venv --clear --without-pip "$root/.venv"

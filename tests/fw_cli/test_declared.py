@@ -179,7 +179,7 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
         ({"webhoks": {}}, "unknown field webhoks; did you mean webhooks?"),
         ({"webhooks": {"a": {**HOOK, "secret": "whsec_literal"}}}, "must not be in a file"),
         ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_NO"}}}, "a: FW_SECRET_NO is not set"),
-        ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_KEY"}}}, "it is the site's own key"),
+        ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_KEY"}}}, "the site's own key; a"),
         ({"webhooks": {"a": {**HOOK, "event": "a"}}}, "event; did you mean custom_event?"),
         (
             {"webhooks": {"a": {"url": "https://x.example/", "custom_event": "a"}}},

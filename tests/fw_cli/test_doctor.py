@@ -146,7 +146,7 @@ def test_doctor_groups_waiting_deliveries_by_receiver(fw: CommandLine) -> None:
     rows = fw.json("eval", 'fw.get_all("Webhook", fields=["name", "url"])')
     hooks = {row["url"].rstrip("/"): row["name"] for row in rows}
     assert [each["text"] for each in queues["findings"]] == [
-        "queue webhook: jobs due 6, the oldest for 12 minutes",
+        "queue webhook: due jobs: 6, the oldest for 12 minutes",
         *(
             f"{receiver} (Webhook {hooks[receiver]}): deliveries due 3, leased for an attempt 0; "
             "there was no attempt yet"

@@ -60,7 +60,7 @@ def test_defect_is_one_line_with_traceback_at_debug() -> None:
     ("error", "message"),
     [
         (PermissionError(13, "Permission denied", "/srv/fw.json"),
-         "cannot use /srv/fw.json: Permission denied"),
+         "cannot open /srv/fw.json: Permission denied"),
         (OSError(28, "No space left on device"), "No space left on device"),
     ],
 )  # fmt: skip

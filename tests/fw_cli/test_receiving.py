@@ -24,7 +24,7 @@ def test_webhooks_listen_saves_requests_for_webhooks_verify(fw: CommandLine) -> 
         fw.done("webhooks", "test", other)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "1 of 2 requests did not verify" in err
+    assert "1 of 2 requests could not be verified" in err
     first, second = map(json.loads, out.splitlines())
     assert (first["verified"], first["event"], first["path"]) == (True, "fw.test", "/hook")
     assert (second["verified"], len(second["faults"])) == (False, 1)

@@ -69,7 +69,7 @@ def queues(scene: Scene) -> dict[str, Any]:
 def test_doctor_names_receiver_of_waiting_deliveries(scene: Scene) -> None:
     found = queues(scene)
     first, second = found["findings"]
-    assert "jobs due 7, the oldest for 1" in first["text"]
+    assert "due jobs: 7, the oldest for 1" in first["text"]
     assert first["todo"].startswith("The service runs; the lines below name the receivers")
     assert second["text"] == (
         f"{scene.receiver} (Webhook {scene.webhook}): deliveries due 7, leased for an attempt 1; "
@@ -88,7 +88,7 @@ def test_waiting_delivery_is_explained_by_queue_ahead(scene: Scene) -> None:
     assert f"that are due before it: {told['ahead']}; leased for an attempt: 1." in said
     assert said.splitlines()[-1] == f"It is due since {told['dueAt']}."
     assert "goes at" not in said
-    assert "does not run" not in said
+    assert "not running" not in said
 
 
 def test_page_and_consoles_show_due_delivery_as_waiting(scene: Scene) -> None:
@@ -113,7 +113,7 @@ def test_paused_receiver_is_explained_with_resume(scene: Scene) -> None:
         assert paused.status_code == 200, paused.text
     _, second = queues(scene)["findings"]
     assert second["todo"] == "The service has paused it; resume it in fw console or /app/console."
-    assert "has paused this receiver" in scene.site.fw("webhooks", "explain", scene.last_waiting())
+    assert "This receiver is paused" in scene.site.fw("webhooks", "explain", scene.last_waiting())
 
 
 def test_webhook_command_takes_effect_in_running_service(scene: Scene) -> None:

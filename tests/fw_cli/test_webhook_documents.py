@@ -142,7 +142,7 @@ def test_short_secret_is_accepted_with_warning(
     [
         ("a b", "fw: a variable's name must match FW_SECRET_[A-Z0-9_]+\n"),
         ("nope", "fw: FW_SECRET_NOPE is not set in this process's environment\n"),
-        ("key", "fw: FW_SECRET_KEY is not for Webhooks: it is the site's own key\n"),
+        ("key", "fw: FW_SECRET_KEY is the site's own key; a Webhook must not use it\n"),
     ],
 )
 def test_secret_env_explains_refused_variable(fw: CommandLine, variable: str, told: str) -> None:
