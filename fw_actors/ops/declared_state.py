@@ -298,7 +298,7 @@ class DeclaredStates:
             )
         if named.upper() in SITE_KEY_VARIABLES:
             raise ValidationError(
-                f"{place}: {named} is not for Webhooks: it is the site's own key."
+                f"{place}: {named} is the site's own key; a Webhook must not use it."
             )
         return self._secret_of(named.removeprefix(SECRET_PREFIX).lower())
 

@@ -434,7 +434,7 @@ def _conditions(now: int) -> dict[JobState, sa.ColumnElement[bool]]:
 
 def _require_administrator(fw: Fw) -> None:
     if not fw.rights.administers:
-        raise PermissionDeniedError("Jobs are for System Managers without access scopes.")
+        raise PermissionDeniedError("Jobs require the role System Manager without access scopes.")
 
 
 def _job(fw: Fw, number: int, statement: Statement) -> JobFacts:

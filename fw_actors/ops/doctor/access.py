@@ -133,7 +133,7 @@ def _keys(keys: KeyCounts, policy_days: int) -> Finding:
             f"{policy_days}; they are older than this policy",
             "Delete them in the list of API Key; their owners can create new ones.",
         )
-    return ok(f"valid API keys: {keys.live}, of them without expiry: {keys.without_end}")
+    return ok(f"valid API keys: {keys.live}, without expiry: {keys.without_end}")
 
 
 def _hash(milliseconds: float, argon2: Argon2) -> Finding:
@@ -255,8 +255,8 @@ def policy_fingerprint(config: Config) -> str:
 def _configuration_findings(config: Config) -> Iterator[Finding]:
     yield ok(f"{config.file} and the environment are valid")
     yield ok(
-        f"policy fingerprint {policy_fingerprint(config)}: the same on staging and production "
-        "when their sections auth agree"
+        f"policy fingerprint {policy_fingerprint(config)}; equal on two sites if their `auth` "
+        "sections are equal"
     )
     for sentence in config.warnings:
         yield warning(sentence, "Remove or rename it.")

@@ -108,7 +108,7 @@ def _stale(service: ServiceState) -> Iterator[Finding]:
         yield warning(
             f"the service on {service.node} does not use {len(names)} changed "
             f"Webhook{'' if len(names) == 1 else 's'}: {shown}",
-            "fw restart there; ops.subscriptionRefresh makes restarts unnecessary.",
+            "Run fw restart there. With ops.subscriptionRefresh no restart is needed.",
         )
 
 
@@ -162,7 +162,7 @@ def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
         )
     yield from _odd(
         facts.ending_certificates,
-        f"client certificates that have ended or end within {CERTIFICATE_DAYS} days",
+        f"client certificates that have expired or expire within {CERTIFICATE_DAYS} days",
         "Renew the files; the next new connection uses them, without a restart.",
     )
     low, high = KEY_BYTES
@@ -444,7 +444,7 @@ def _queue_findings(facts: QueueFacts, service: ServiceState) -> Iterator[Findin
     for row in facts.stats:
         if row.oldest_seconds > LONG_SECONDS:
             yield warning(
-                f"queue {row.queue}: jobs due {row.ready}, the oldest for "
+                f"queue {row.queue}: due jobs: {row.ready}, the oldest for "
                 f"{row.oldest_seconds / 60:.0f} minutes",
                 _queue_advice(row, service, any(each.receiver for each in facts.receivers)),
             )

@@ -163,9 +163,9 @@ def _findings(facts: DatabaseFacts) -> Iterator[Finding]:
 def _disk_finding(left: int, size: int) -> Finding:
     free = f"the disk of the database has {left / _MIB:.0f} MiB left"
     if left < MIN_DISK_BYTES:
-        return problem(free, "Free disk space: soon every write is rejected with 503.")
+        return problem(free, "Free disk space: with a full disk, every write is refused (503).")
     if left < max(LOW_DISK_BYTES, size):
-        return warning(free, "Free disk space: a backup needs as much as the database.")
+        return warning(free, "Free disk space: a backup needs as much space as the database.")
     return ok(free)
 
 
@@ -216,7 +216,7 @@ def _public_url(deployment: Deployment) -> Iterator[Finding]:
         )
     elif not url.startswith(HTTPS) and not is_local(urlsplit(url).hostname):
         yield warning(
-            f"users reach the site at {url}: passwords and cookies travel in clear text",
+            f"users reach the site at {url}: passwords and cookies are sent in clear text",
             "Put a TLS proxy in front of the site and use an https URL.",
         )
     else:
@@ -233,11 +233,12 @@ def _cookie(secure: bool | None, url: str | None) -> Finding:
         )
     if secure is False and https:
         return warning(
-            "auth.secureCookie is false but the site is https: the cookie may travel in clear text",
+            "auth.secureCookie is false but the site is https: the cookie may be sent in clear "
+            "text",
             "Set auth.secureCookie to null.",
         )
     if secure is None and not https:
-        return ok("the cookie is Secure if its request came over TLS")
+        return ok("the cookie is Secure if the request arrived over TLS")
     return ok("the cookie is not Secure" if secure is False else "the cookie is Secure")
 
 
@@ -272,7 +273,7 @@ def _proxy(deployment: Deployment) -> Iterator[Finding]:
             "reach the service.",
         )
     else:
-        yield ok("X-Forwarded-For is ignored: a client's address is the peer's")
+        yield ok("X-Forwarded-For is ignored; the client address is that of the TCP peer")
 
 
 PROBE_SECONDS: Final = 10.0
@@ -335,7 +336,7 @@ def _transport(mail: Mail, fault: str, public_host: str | None) -> Iterator[Find
     else:
         yield ok(live)
     if mail.sender == DEFAULT_SENDER:
-        yield warning(f"mail comes from {DEFAULT_SENDER}", "Set FW_MAIL_FROM.")
+        yield warning(f"the sender of mails is {DEFAULT_SENDER}", "Set FW_MAIL_FROM.")
 
 
 def _security(mail: Mail, *, usable: bool) -> Iterator[Finding]:
@@ -352,7 +353,7 @@ def _security(mail: Mail, *, usable: bool) -> Iterator[Finding]:
         )
     else:
         yield warning(
-            f"FW_SMTP_SECURITY is none: links travel to {mail.host} in clear text",
+            f"FW_SMTP_SECURITY is none: links are sent to {mail.host} in clear text",
             "Set FW_SMTP_SECURITY to starttls or tls.",
         )
 

@@ -46,7 +46,7 @@ def test_doctor_warns_once_of_a_doubtful_front(changes: dict[str, Any], word: st
         ({**HTTPS, **ON}, "right-most entry of X-Forwarded-For, from any peer"),
         ({**HTTPS, **NETWORK, **OPEN}, "10.0.0.0/8 are trusted"),
         ({"public_url": "http://localhost:8000"}, "X-Forwarded-For is ignored"),
-        ({"public_url": "http://127.0.0.1"}, "Secure if its request came over TLS"),
+        ({"public_url": "http://127.0.0.1"}, "Secure if the request arrived over TLS"),
         ({**HTTPS, **ON, "secure_cookie": True}, "the cookie is Secure"),
     ],
 )

@@ -104,8 +104,8 @@ def test_doctor_names_up_to_five_misconfigured_webhooks(kind: str) -> None:
         (LOGGED, MailFacts("", 2), None, "warning", "failed in the last 24 hours: 2"),
         (SMTP, MailFacts("", 0), None, "ok", "transport is smtp (mail.example:587)"),
         (SMTP, MailFacts("auth: 535.", 0), None, "problem", "cannot be used: auth: 535."),
-        (replace(SMTP, sender="fw@localhost"), MailFacts("", 0), None, "warning", "comes from"),
-        (replace(SMTP, security="none"), MailFacts("", 0), None, "warning", "links travel"),
+        (replace(SMTP, sender="fw@localhost"), MailFacts("", 0), None, "warning", "the sender"),
+        (replace(SMTP, security="none"), MailFacts("", 0), None, "warning", "links are sent"),
         (
             replace(SMTP, security="none", user="u", password="p"),
             MailFacts("auth: not in clear text.", 0), None, "warning", "no mail can be sent",
