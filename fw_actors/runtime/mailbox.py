@@ -330,9 +330,9 @@ class DeadLetterReason(Enum):
     DROPPED = "a newer message took its place"
     STOPPED = "the actor stopped before its turn came"
     NOT_HANDLED = "the actor has no handler for it"
-    FAILED = "no actor could be made for it"
+    FAILED = "its actor could not be created"
     FAILED_TOO_OFTEN = "its actor has failed too often lately"
-    POOL_FULL = "the pool was at capacity, and none of it idle"
+    POOL_FULL = "the pool was full and had no idle actor"
 
 
 @dataclass(frozen=True, slots=True)

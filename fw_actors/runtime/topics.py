@@ -427,5 +427,5 @@ def check_overflow(overflow: TopicOverflow) -> None:
     """Raise ValueError for the policy WAIT, with which the runtime would wait."""
     if overflow is TopicOverflow.WAIT:
         raise ValueError(
-            "the runtime waits for no member: choose a policy other than TopicOverflow.WAIT"
+            "TopicOverflow.WAIT is not allowed here: the runtime never waits for a member"
         )
