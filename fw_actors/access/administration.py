@@ -68,7 +68,7 @@ class UserAdministration:
     """
 
     def __init__(self, site: Site, links: Links, log: Log) -> None:
-        """`log` gets the lines of mails, if the site's mail goes to the log."""
+        """`log` gets the lines of mails, if the site writes mail to the log."""
         by_log = LogTransport(log) if site.config.mail.transport == "log" else None
         self._link_mail = LinkMail(links, site.outbox, by_log)
         self._accounts, self._keys, self._audit = site.accounts, site.api_keys, site.audit

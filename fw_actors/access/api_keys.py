@@ -190,9 +190,9 @@ class ApiKeys(Observer):
         """
         user = fw.user if owner is None else owner
         if days is not None and not 1 <= days <= MAX_KEY_DAYS:
-            raise ValidationError(f"days must be between 1 and {MAX_KEY_DAYS}.", field="days")
+            raise ValidationError(f"days must be between 1 and {MAX_KEY_DAYS:,}.", field="days")
         if not label.strip():
-            raise ValidationError("label must not be blank: it identifies the key.", field="label")
+            raise ValidationError("label must not be blank.", field="label")
         # Excludes a concurrent disabling of the user and a concurrent creation of keys.
         lock_account(fw.tx, user)
         if not fw.get_value("User", user, "enabled"):

@@ -294,7 +294,7 @@ def send_reset(fw: Fw, link_mail: LinkMail, user: str) -> SentLink:
     if not account.enabled:
         raise disabled_account(user)
     if not has_password(fw.tx, account.name):
-        raise ConflictError(f"{user[:140]} was invited and has no password yet; invite again.")
+        raise ConflictError(f"{user[:140]} has no password yet; send the invitation again.")
     return link_mail.send(fw, LinkKind.RECOVERY, account.name)
 
 

@@ -194,20 +194,21 @@ class LastManagerRule(Observer):
         tx.lock(_LOCK)  # the second of two concurrent removals must see the first
         if tx.rows(self._managers) == [(user,)]:
             raise ConflictError(
-                "The last enabled System Manager cannot be removed; add another first."
+                "The last enabled System Manager cannot be removed. "
+                "Give another account the role System Manager first."
             )
         if tx.rows(self._unscoped) == [(user,)]:
             raise ConflictError(
-                "The last enabled System Manager without access scopes cannot be removed; "
-                "add another first."
+                "The last enabled System Manager without access scopes cannot be removed. "
+                "Give another account without scopes the role System Manager first."
             )
 
     def _require_another_unscoped(self, tx: Tx, user: str) -> None:
         tx.lock(_LOCK)
         if tx.rows(self._unscoped) == [(user,)]:
             raise ConflictError(
-                "The last enabled System Manager without access scopes cannot be given scopes; "
-                "add another first."
+                "The last enabled System Manager without access scopes cannot be given scopes. "
+                "Give another account without scopes the role System Manager first."
             )
 
 
@@ -234,7 +235,7 @@ class ScopeRules(Observer):
         doctype, value = doc.__dict__["allow"], doc.__dict__["for_value"]
         if doctype == _KEY:
             raise ValidationError(
-                "allow: an API Key cannot be named, because it may end at any time.", field="allow"
+                "allow must not be API Key, because keys expire and are revoked.", field="allow"
             )
         meta = self._registry.metas.get(doctype)
         if meta is None or meta.child:
@@ -334,7 +335,7 @@ def accounts_from_csv(text: str) -> Iterator[tuple[int, AccountToImport | Valida
     if strange or not {"name", "email"} <= set(columns):
         *others, last = known[2:]
         raise ValidationError(
-            f"The columns must be name and email; optional are {', '.join(others)} and {last}."
+            f"The columns must be name and email, and optionally {', '.join(others)} and {last}."
         )
     try:
         for row in rows:

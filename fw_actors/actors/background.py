@@ -239,8 +239,8 @@ async def read_with_deadline(probe: Ref, fn: Callable[[Tx], Any], seconds: float
 async def store_answers(probe: Ref, seconds: float) -> bool:
     """Return whether the store's threads answer within `seconds`.
 
-    A refusal is an answer: a database that is away is no reason to end the process, since service
-    resumes by itself when it is back (O-14).
+    A refused read counts as an answer: an unreachable database must not stop the process, because
+    service resumes when the database is reachable again (O-14).
     """
     try:
         await probe.ask(ReadSnapshot(_nothing), deadline=seconds)

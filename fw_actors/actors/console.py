@@ -231,20 +231,22 @@ class Console:
         reach = await self.set_paused(message)
         if not reach.is_known:
             raise NotFoundError(
-                f"This service has sent nothing to {message.receiver[:200]} recently, and pauses "
-                "only receivers that it has sent to. Pause their Webhooks instead."
+                f"This service has not sent to {message.receiver[:200]} recently, so it cannot "
+                "pause it. Pause the Webhooks that point to it."
             )
         return reach.unanswered
 
     async def set_paused(self, message: Pause | Resume) -> PauseReach:
         """Pause or resume a receiver in this process.
 
-        Raises: OverloadedError if the dispatcher does not answer.
+        Raises: OverloadedError if the Dispatcher does not respond.
         """
         try:
             return PauseReach(bool(await self._dispatcher.ask(message, deadline=ASK_SECONDS)))
         except ActorError:
-            raise OverloadedError("The dispatcher does not answer. Try again.") from None
+            raise OverloadedError(
+                f"The Dispatcher did not respond within {ASK_SECONDS:g} s. Try again."
+            ) from None
 
     async def paused(self) -> list[str]:
         """Return the origins of the receivers that are paused in this process."""
@@ -367,7 +369,7 @@ def _require_answers(unanswered: Sequence[int]) -> None:
 
 def _no_single(actor: str) -> NotFoundError:
     return NotFoundError(
-        f"There is no single actor {actor[:60]}; those of a pool cannot be restarted or traced."
+        f"No actor is named {actor[:60]}. Actors of a pool cannot be restarted or traced."
     )
 
 

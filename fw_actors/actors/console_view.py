@@ -120,11 +120,13 @@ class Traces:
         self._running: dict[str, RunningTrace] = {}
 
     def begin(self, ref: ActorRef) -> None:
-        """Start tracing an actor. Raises: OverloadedError if four actors are traced already."""
+        """Start tracing an actor. Raises: OverloadedError if `MAX_TRACES` actors are traced."""
         self._forget()
         live = [each for each in self._running.values() if each.is_live]
         if len(live) >= MAX_TRACES and ref.name not in self._running:
-            raise OverloadedError("Four actors are traced already. Wait until a trace ends.")
+            raise OverloadedError(
+                f"At most {MAX_TRACES} actors can be traced at once. Wait until a trace ends."
+            )
         running = RunningTrace(ref, self._clock)
         self._running[ref.name] = running
         ref.trace(running.record)

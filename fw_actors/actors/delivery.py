@@ -294,7 +294,7 @@ class DeliveryActor(Actor):
         if due.attempts == 0 and due.job.deaths == 0:
             began = ended.at - ended.duration_ms
             meter.waited.observe((began - due.job.created) / MS_PER_SECOND)
-        # At thousands a second, the line of an ordinary delivery costs more than its way.
+        # At thousands of deliveries a second, logging a success costs more than delivering it.
         log = self._deps.log.info
         if status is DeliveryStatus.SENT:
             log = self._deps.log.debug
@@ -352,7 +352,7 @@ class DeliveryActor(Actor):
         if not due.stored.enabled:
             raise NotSent(Ending.WITHDRAWN, "disabled: the Webhook is disabled; nothing was sent.")
         if message.target is None:
-            raise NotSent(Ending.WITHDRAWN, "internal: nothing can be sent to the Webhook's URL.")
+            raise NotSent(Ending.WITHDRAWN, "internal: the Webhook's URL is not usable.")
         try:
             key = self._deps.keys.of(due.stored)
         except NoSigningKey as reason:

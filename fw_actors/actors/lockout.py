@@ -110,7 +110,7 @@ class AttemptPasswordChange(Request[PasswordChanged | FwError], frozen=True):
 
 
 class LockStarted(Message, frozen=True):
-    """An attempt was answered that no further one is admitted for `seconds`."""
+    """The identifier is locked for `seconds`."""
 
     seconds: float
 

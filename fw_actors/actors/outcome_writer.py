@@ -30,7 +30,7 @@ MAX_BATCH: Final = 256
 BATCH_SIZE: Final = 128  # or a quarter of all slots if less: each waiting outcome holds a slot
 BATCH_SECONDS: Final = 0.01
 ORDERED_BATCH_SECONDS: Final = 0.002  # the next delivery of a document waits for the outcome
-DISK_SECONDS: Final = 0.1  # between two waits for the disk
+DISK_SECONDS: Final = 0.1  # the minimum interval between disk syncs
 
 
 class Recorded(NamedTuple):

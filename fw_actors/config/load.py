@@ -125,7 +125,7 @@ def _read(file: Path) -> str:
             content = stream.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         raise _UnreadableError(
-            f"there is no such file; go to the folder of your site, or name it in {CONFIG_VARIABLE}"
+            f"there is no such file; change to the folder of your site, or set {CONFIG_VARIABLE}"
         ) from None
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         raise _UnreadableError(f"it cannot be read: {_reason(error)}") from None

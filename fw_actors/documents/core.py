@@ -178,7 +178,7 @@ class Webhook(DocType, naming="given"):
     url = Data(
         required=True,
         length=2048,
-        description="Where events are sent: https, or http on this machine.",
+        description="The URL to which events are sent: https, or http on this machine.",
     )
     event_type = Select(
         options=[DOCUMENT, CUSTOM],
@@ -284,7 +284,7 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
         length=500,
         description="Why the last attempt failed; begins with the kind, such as `timeout:`.",
     )
-    duration_ms = Int(description="How long the last attempt took, in milliseconds.")
+    duration_ms = Int(description="Duration of the last attempt in milliseconds.")
     key = Data(description="The event's key: a Webhook receives each key once.")
     reference_doctype = Data(description="The DocType of the document that the event is about.")
     reference_name = Data(description="The name of that document.")

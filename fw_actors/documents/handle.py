@@ -358,7 +358,7 @@ class Fw:
         value = self._site.secrets.get(str(name))
         if value is None:
             variable = f"FW_SECRET_{str(name).upper()[:60]}"
-            raise NotFoundError(f"{variable} is not set, or not for apps; ask in lower case.")
+            raise NotFoundError(f"{variable} is not set, or apps may not read it; use lower case.")
         return value
 
     def enqueue(self, function: Any, /, **arguments: Any) -> int:

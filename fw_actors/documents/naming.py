@@ -110,7 +110,7 @@ def validate_name(name: object, meta: Meta) -> str:
     """Return the name if a document may have it. Raises: ValidationError."""
     field = meta.naming.field or "name"
     if not isinstance(name, str) or not name.strip():
-        raise ValidationError(f"{field} is missing: it names the document.", field=field)
+        raise ValidationError(f"{field} is required: it becomes the document's name.", field=field)
     if not is_name(name):
         raise ValidationError(
             f"{name[:60]!r} cannot be a document's name: {NAME_RULE}.", field=field

@@ -103,7 +103,7 @@ class Rights:
         """Refuse a list of child rows. Raises: PermissionDeniedError."""
         if self.scoped and meta.child:
             raise PermissionDeniedError(
-                f"With access scopes, {meta.name} rows are available in their document only."
+                f"With access scopes, {meta.name} rows can be read only in their document."
             )
 
     def require_writable(self, meta: Meta) -> None:
@@ -209,7 +209,7 @@ def require_link_within(scopes: Scopes, field: Field, value: Any) -> None:
         return
     if field.options in scopes and value not in scopes[field.options]:
         raise PermissionDeniedError(
-            f"Your access scopes do not include what {field.name} links to."
+            f"Your access scopes do not include the document that {field.name} links to."
         )
 
 

@@ -237,8 +237,8 @@ class Query:
         held = sum(sums) + rows * sum(len(name) + _VALUE_OVERHEAD for name in wanted)
         if held > most:
             raise ValidationError(
-                f"These {rows} rows hold {_in_mib(held)} MiB, and an answer at most"
-                f" {_in_mib(most)}; ask for fewer rows, or leave out fields with long texts.",
+                f"These {rows} rows have {_in_mib(held)} MiB; a response has at most"
+                f" {_in_mib(most)} MiB. Request fewer rows, or omit fields with long texts.",
                 field="limit",
             )
 

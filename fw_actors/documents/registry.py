@@ -103,7 +103,7 @@ class Whitelisted:
             msgspec.convert(value, self._types[name])
         except msgspec.ValidationError as error:
             text = str(error).replace("`", "")[:_LONGEST_SHOWN]  # it may quote the value
-            raise BadRequestError(f"{name} is of a wrong type: {text}.", field=name) from None
+            raise BadRequestError(f"{name} has the wrong type: {text}.", field=name) from None
         except TypeError:  # a union that msgspec cannot distinguish
             return
 

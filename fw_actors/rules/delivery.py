@@ -222,7 +222,7 @@ def retry_after_seconds(status: int, value: str | None, now: int) -> float:
 
 
 MAX_COUNTED: Final = 1000
-"""The most deliveries that are counted before one, and of those that are leased."""
+"""The maximum number that is counted of the deliveries before one, and of leased ones."""
 
 
 class WaitReason(Enum):

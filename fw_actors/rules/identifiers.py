@@ -50,7 +50,7 @@ def canonical(text: str) -> str:
         raise UnusableIdentifierError(f"longer than {MAX_CHARACTERS} characters")
     folded = _fold(text)
     if any(_refused(character) for character in folded):
-        raise UnusableIdentifierError("holds control or invisible characters")
+        raise UnusableIdentifierError("contains control or invisible characters")
     if len(folded) > MAX_CHARACTERS:
         raise UnusableIdentifierError(f"longer than {MAX_CHARACTERS} characters")
     return folded

@@ -21,7 +21,7 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 SCHEME: Final = b"v1,"
 PREFIX: Final = "whsec_"
 KEY_BYTES: Final = (24, 64)
-"""The least and the most bytes of a key that Standard Webhooks permits (B-25)."""
+"""The minimum and maximum length of a key in bytes that Standard Webhooks permits (B-25)."""
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
 
 
@@ -39,13 +39,13 @@ def key_of(secret: str) -> bytes:
     text = secret.removeprefix(PREFIX)
     if not _BASE64.match(text) or (text.endswith("=") and len(text) % 4):
         raise UnusableSecretError(
-            "After whsec_ there must be standard base64 of at least one byte."
+            "whsec_ must be followed by standard base64 of at least one byte."
         )
     text = text.rstrip("=")
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except binascii.Error:
-        raise UnusableSecretError("After whsec_ there must be complete standard base64.") from None
+        raise UnusableSecretError("whsec_ must be followed by complete standard base64.") from None
 
 
 def validate_secret(secret: str) -> None:

@@ -68,7 +68,7 @@ _OVERLOADED: Final = MappingProxyType(
         "53300": "The database accepts no more connections. Try again in a moment.",
         "57": "The database ended the statement. Try again in a moment.",
         "57P01": "The database is shutting down. Try again in a moment.",
-        "57P02": "The database is starting again after a crash. Try again in a moment.",
+        "57P02": "The database is recovering from a crash. Try again in a moment.",
         "57P03": "The database is starting or shutting down. Try again in a moment.",
         "25P03": "The transaction was idle for too long and the database ended it.",
         "25006": READ_ONLY_COPY,

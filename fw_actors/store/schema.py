@@ -258,8 +258,8 @@ WEBHOOK_CLAIM: Final = Table(
     Column("webhook", Text, primary_key=True),
     Column("used_until", BigInteger, nullable=False, server_default="0"),  # microseconds
 )
-"""The state of each Webhook with a rate limit: the row that a claim locks, and the time up to which
-its allowed requests are used: `fw_actors.webhooks.pacing`."""
+"""The claim state of each Webhook with a rate limit or an order: the row that a claim locks, and
+the time up to which its allowed requests are used (`fw_actors.webhooks.pacing`)."""
 
 JOB: Final = Table(
     "fw_job",

@@ -548,8 +548,8 @@ def _check_size(planned: Sequence[RecordedEvent | FwError]) -> None:
     if deliveries > MAX_DELIVERIES or size > MAX_RECORDED_BYTES:
         raise ValidationError(
             f"events would record {deliveries:,} deliveries with {size // 2**20} MiB of bodies; "
-            f"at most {MAX_DELIVERIES:,} and {MAX_RECORDED_BYTES // 2**20} MiB are recorded at "
-            "once. Send fewer events.",
+            f"the limits are {MAX_DELIVERIES:,} deliveries and {MAX_RECORDED_BYTES // 2**20} MiB. "
+            "Send fewer events.",
             field="events",
         )
 

@@ -110,7 +110,7 @@ class Pauses:
         """
         if seconds is not None and not 1 <= seconds <= MAX_SECONDS:
             raise ValidationError(
-                f"seconds must be between 1 and {MAX_SECONDS:,}.", field="seconds"
+                f"seconds must be between 1 and {MAX_SECONDS:,} (366 days).", field="seconds"
             )
         error = self._audit.denial(fw, _ACT, webhook)
         if error is not None:

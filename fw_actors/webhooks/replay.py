@@ -434,7 +434,7 @@ def _reason(error: FwError, known: Counter[str]) -> str:
     """Return the reason of an error; there are few different ones, because conflicts name no
     delivery."""
     reason = "It no longer exists." if isinstance(error, NotFoundError) else error.message
-    return reason if reason in known or len(known) < _REASONS else "For another reason."
+    return reason if reason in known or len(known) < _REASONS else "Other causes."
 
 
 _R: Final = BULK_REPLAY.c

@@ -78,7 +78,7 @@ class SigningKeys:
         try:
             return mac_of(key_of(self._vault.open(secret, "Webhook", field, row_id)))
         except UnreadableError as error:
-            reason = f"secret_unreadable: the signing secret does not open; {error}."
+            reason = f"secret_unreadable: the signing secret cannot be decrypted: {error}."
             raise NoSigningKey(reason) from None
         except UnusableSecretError as error:
             raise NoSigningKey(f"secret_unreadable: {error}") from None

@@ -453,7 +453,7 @@ class WebhookRules(Observer):
             _validate_secret(values["secret"])
             if event == DB_SET and values["old_secret"]:
                 raise ValidationError(
-                    "While the old secret also signs, the secret must be changed by a save.",
+                    "While the old secret also signs, change secret by save, not by db_set.",
                     field="secret",
                 )
             if not isinstance(values["old_secret"], str):  # no rotation: the old one ends at once
@@ -484,7 +484,7 @@ class WebhookRules(Observer):
         doctype = values["webhook_doctype"]
         if not doctype:
             raise ValidationError(
-                "webhook_doctype is missing: event_type is Document.", field="webhook_doctype"
+                "webhook_doctype is required if event_type is Document.", field="webhook_doctype"
             )
         meta = self._registry.metas.get(str(doctype))
         if meta is None:
@@ -526,7 +526,7 @@ def never_occurring(registry: Registry, values: Mapping[str, Any]) -> str | None
 def _validate_custom(event: object) -> None:
     if not event:
         raise ValidationError(
-            "custom_event is missing: event_type is Custom.", field="custom_event"
+            "custom_event is required if event_type is Custom.", field="custom_event"
         )
     try:
         validate_event_name(str(event))

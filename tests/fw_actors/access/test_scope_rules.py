@@ -62,7 +62,7 @@ async def test_scope_requires_an_existing_user_doctype_and_document(
 
 async def test_scope_cannot_name_an_api_key(scene: Office) -> None:
     """A key must be able to end at any time (A-325)."""
-    with pytest.raises(ValidationError, match="may end at any time") as refusal:
+    with pytest.raises(ValidationError, match="keys expire and are revoked") as refusal:
         await allow(scene, "ada", "API Key", "0" * 12)
     assert refusal.value.extra == {"field": "allow"}
 

@@ -230,7 +230,7 @@ async def test_webhook_without_url_fails_own_deliveries_only(
         [broken, other] = [await post.settled(each) for each in await post.emit()]
     assert {broken["status"], other["status"]} == {"Failed", "Sent"}
     assert {broken["error"], other["error"]} == {
-        None, "internal: nothing can be sent to the Webhook's URL.",
+        None, "internal: the Webhook's URL is not usable.",
     }  # fmt: skip
 
 

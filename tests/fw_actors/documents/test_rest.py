@@ -318,8 +318,8 @@ async def test_rest_list_refuses_oversized_answer_before_reading_texts(
     assert isinstance(error, ValidationError)
     assert error.extra == {"field": "limit"}
     assert error.message == (
-        "These 9 rows hold 9 MiB, and an answer at most 8; ask for fewer rows, or leave out"
-        " fields with long texts."
+        "These 9 rows have 9 MiB; a response has at most 8 MiB. Request fewer rows, or omit fields"
+        " with long texts."
     )
     assert sum(len(value) for value in given if isinstance(value, str)) < 1000
 

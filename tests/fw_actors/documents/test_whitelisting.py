@@ -158,7 +158,7 @@ def test_validate_checks_annotations_beside_one_of_type_checkers_only() -> None:
 
     later.__annotations__ |= {"count": "int | None", "sale": "OnlyForTypeCheckers"}
     whitelist(later).validate({"count": 1, "sale": "SO-1"})
-    with pytest.raises(BadRequestError, match="count is of a wrong type"):
+    with pytest.raises(BadRequestError, match="count has the wrong type"):
         whitelist(later).validate({"count": "1"})
 
 

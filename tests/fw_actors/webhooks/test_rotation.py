@@ -146,7 +146,7 @@ async def test_secret_is_not_written_alone_during_overlap(
         await write_alone(NEW)
         assert verified(await next_post(post, receiver)) == [NEW]
         await turn(post, name, NEWEST)
-        with pytest.raises(ValidationError, match="must be changed by a save"):
+        with pytest.raises(ValidationError, match="change secret by save"):
             await write_alone(SECRET)
         assert verified(await next_post(post, receiver)) == [NEW, NEWEST]
 
