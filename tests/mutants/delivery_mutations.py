@@ -264,7 +264,7 @@ DELIVERY: Final = (
     Mutation(
         "a replay keeps the old job",
         _REPLAY,
-        "        tx.run(_FORGET_JOB, delivery=delivery)",
+        "        tx.run(DELETE_JOB, delivery=delivery)",
         "        pass",
         "tests/fw_actors/webhooks/test_replay.py",
     ),
