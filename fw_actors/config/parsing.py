@@ -318,7 +318,7 @@ def read_key(file: Path, *, guarded: bool = True) -> str:
     if guarded and mode & _OPEN_TO_OTHERS:
         raise UnusableKeyFileError(f"{file} is open to other users: chmod 600 {file}")
     if len(content) > _MAX_KEY_BYTES:
-        raise UnusableKeyFileError(f"{file} is larger than {_MAX_KEY_BYTES} bytes: not a key")
+        raise UnusableKeyFileError(f"{file} is larger than {_MAX_KEY_BYTES:,} bytes: not a key")
     try:
         key = content.decode().rstrip("\r\n")
     except UnicodeDecodeError:

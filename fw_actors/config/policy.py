@@ -109,7 +109,7 @@ class TextKind:
         if not isinstance(value, str):
             return f"must be text, not {_given(value)}"
         if len(value) > self.longest:
-            return f"must have at most {self.longest} characters"
+            return f"must have at most {self.longest:,} characters"
         if not self.blank and not value.strip():
             return "must not be blank"
         allowed = _LINE_CHARACTERS if self.lines else frozenset()

@@ -194,7 +194,7 @@ class _Textual(Field):
             raise ShapeError(f"{self.name} must not contain a control character.")
         if self.length is not None and len(text) > self.length:
             raise ValidationError(
-                f"{self.name} must have at most {self.length} characters.", field=self.name
+                f"{self.name} must have at most {self.length:,} characters.", field=self.name
             )
         return text
 

@@ -400,7 +400,7 @@ def _require_bounded(filters: Sequence[Any]) -> None:
     if len(filters) > MAX_FILTERS:
         raise BadRequestError(f"There must be at most {MAX_FILTERS} filters.", field="filters")
     if sum(map(_values_in, filters)) > MAX_VALUES:
-        raise BadRequestError(f"Filters must list at most {MAX_VALUES} values.", field="filters")
+        raise BadRequestError(f"Filters must list at most {MAX_VALUES:,} values.", field="filters")
 
 
 def _values_in(triple: Any) -> int:
@@ -430,7 +430,7 @@ def _pattern(meta: Meta, name: str, value: Any) -> str:
         raise BadRequestError("like must compare text with text.", field="filters")
     if len(value) > LONGEST_PATTERN:
         raise BadRequestError(
-            f"A pattern must have at most {LONGEST_PATTERN} characters.", field="filters"
+            f"A pattern must have at most {LONGEST_PATTERN:,} characters.", field="filters"
         )
     if (len(value) - len(value.rstrip("\\"))) % 2:
         raise BadRequestError("A pattern must not end with a lone backslash.", field="filters")

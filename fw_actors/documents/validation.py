@@ -92,7 +92,7 @@ def normalize(doc: DocType) -> None:
         rows = rows_of(doc, table)
         if len(rows) > MAX_ROWS:
             raise ValidationError(
-                f"{table.name} must have at most {MAX_ROWS} rows.", field=table.name
+                f"{table.name} must have at most {MAX_ROWS:,} rows.", field=table.name
             )
         for row in rows:
             normalize(row)

@@ -125,7 +125,7 @@ def _bcrypt(scheme: str, password: bytes, salt: bytes) -> bytes:
 def parse_imported(text: str) -> ImportedHash:
     """Return a hash of another system. Raises: UnusableHashError."""
     if len(text) > MAX_CHARACTERS:
-        raise UnusableHashError(f"a hash must have at most {MAX_CHARACTERS} characters")
+        raise UnusableHashError(f"a hash must have at most {MAX_CHARACTERS:,} characters")
     for pattern, read in _FORMS:
         match = pattern.fullmatch(text)
         if match is not None:

@@ -100,7 +100,7 @@ def parse_endpoint(url: str | bytes, *, development: bool = False) -> Endpoint:
     if not isinstance(url, str):
         raise _invalid("The URL must be text.")
     if len(url) > MAX_URL:
-        raise _invalid(f"The URL must have at most {MAX_URL} characters.")
+        raise _invalid(f"The URL must have at most {MAX_URL:,} characters.")
     if _UNPRINTABLE.search(url):
         raise _invalid("The URL must not have a space or a control character; percent-encode it.")
     if "#" in url:

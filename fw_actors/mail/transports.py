@@ -313,7 +313,7 @@ class _BoundedReplies:
         line = self._stream.readline(limit)
         self._left -= len(line)
         if self._left < 0:
-            raise MailNotSent(f"smtp: a reply must have at most {MAX_REPLY_BYTES} bytes.")
+            raise MailNotSent(f"smtp: a reply must have at most {MAX_REPLY_BYTES:,} bytes.")
         return line
 
     def close(self) -> None:

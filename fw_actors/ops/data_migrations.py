@@ -172,7 +172,7 @@ def _as_json(following: Any, cursor: str | None) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise ValidationError(f"The cursor must be JSON: {error}.") from None
     if len(text) > CURSOR_CHARACTERS:
-        raise ValidationError(f"The cursor is longer than {CURSOR_CHARACTERS} characters.")
+        raise ValidationError(f"The cursor is longer than {CURSOR_CHARACTERS:,} characters.")
     if text == cursor:
         raise ValidationError(
             f"The migration returned the cursor {text[:100]} twice and would never end."

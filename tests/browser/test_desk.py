@@ -289,7 +289,7 @@ def test_failed_list_request_keeps_rows_and_shows_reason(page: Page, sign_in: Si
     page.get_by_label("Status").select_option("Shipped")
     expect(trouble).to_be_hidden()
     page.get_by_label("Search", exact=True).fill("x" * 1001)
-    expect(trouble).to_contain_text("at most 1000 characters")
+    expect(trouble).to_contain_text("at most 1,000 characters")
     expect(page.get_by_label("Search", exact=True)).to_have_value("x" * 1001)
 
 

@@ -116,7 +116,7 @@ def _limits(field: Field) -> Iterator[str]:
     if isinstance(field, Int) and field.minimum is not None:
         yield f"{field.minimum} to {field.maximum}"
     if field.length is not None and not isinstance(field, Link):
-        yield f"at most {field.length} characters"
+        yield f"at most {field.length:,} characters"
     for word in ("required", "unique", "read_only"):
         if getattr(field, word):
             yield word.replace("_", " ")

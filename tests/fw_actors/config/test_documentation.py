@@ -63,7 +63,7 @@ def words(kind: Kind) -> str:
         case FlagKind(or_null):
             text = "true, false or null" if or_null else "true or false"
         case TextKind(longest):
-            text = f"text of at most {longest} characters"
+            text = f"text of at most {longest:,} characters"
         case WordKind(choices):
             text = " or ".join(f'"{word}"' for word in choices)
         case HostsKind(most):

@@ -99,7 +99,7 @@ def test_key_file_readable_by_owner_and_group_is_accepted(site: Path, mode: int)
         (b" \n", "contains no key"),
         (b"a\0b", "contains no key"),
         (b"\xff\xfe", "not UTF-8"),
-        (b"k" * 4097, "larger than 4096 bytes"),
+        (b"k" * 4097, "larger than 4,096 bytes"),
     ],
 )
 def test_key_file_without_a_usable_key_is_refused(site: Path, content: bytes, told: str) -> None:

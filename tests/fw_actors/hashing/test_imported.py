@@ -139,7 +139,7 @@ def test_imported_hash_accepts_any_bytes_as_password(form: str, password: bytes)
         ("scrypt:65536:1:1$salt$" + "ab" * 32, "N of scrypt must be less"),
         ("scrypt:1048576:8:1$salt$" + "ab" * 32, "at most 256 MiB"),
         ("scrypt:2:1048576:16$salt$" + "ab" * 32, "at most 256 MiB"),  # by its blocks
-        ("x" * 1001, "at most 1000"),
+        ("x" * 1001, "at most 1,000"),
         ("$argon2id$v=19$m=9999999,t=1,p=1$c2FsdHNhbHQ$aGFzaA", "argon2"),
         ("$argon2id$broken", "argon2"),
         ("$argon2id$v=19$m=-64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43, "argon2"),

@@ -261,7 +261,7 @@ async def test_smtp_reply_without_end_is_refused() -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listen)
-            with pytest.raises(MailNotSent, match="a reply must have at most 65536 bytes"):
+            with pytest.raises(MailNotSent, match="a reply must have at most 65,536 bytes"):
                 await transport(listening.getsockname()[1]).send(MESSAGE)
 
 

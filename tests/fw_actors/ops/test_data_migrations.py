@@ -167,7 +167,7 @@ async def test_app_version_older_than_its_data_is_refused(open_app: OpenApp) -> 
         ("__import__('datetime').datetime(2026, 1, 1)", "The cursor must be JSON"),
         ("float('nan')", "The cursor must be JSON"),
         (r"'half \ud800'", "The cursor must be JSON"),
-        ("'x' * 20_000", "The cursor is longer than 10000 characters"),
+        ("'x' * 20_000", "The cursor is longer than 10,000 characters"),
     ],
 )
 async def test_migration_cursor_must_be_new_short_json(
