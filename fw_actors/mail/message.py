@@ -287,8 +287,8 @@ def _new_device(values: TemplateValues) -> list[str | None]:
 def _webhook_failing(values: TemplateValues) -> list[str | None]:
     return [
         *_failures_of(values.notice.failing_webhook, values.site),
-        "Deliveries are sent again until they have used up their attempts; those that failed for "
-        "good stay on record. Repair the receiver or correct the URL, send a test event from the "
+        "Deliveries are sent again until they have used up their attempts; those that failed "
+        "permanently are kept. Repair the receiver or correct the URL, send a test event from the "
         "page of the Webhook, and then replay what has failed. Disable the Webhook if the "
         "receiver is gone.",
     ]
@@ -299,7 +299,8 @@ def _webhook_disabled(values: TemplateValues) -> list[str | None]:
         *_failures_of(values.notice.failing_webhook, values.site),
         "It is now disabled: new events are not queued for it, and queued ones fail unsent. "
         "Once the receiver works, send a test event from the page of the Webhook, enable it, and "
-        "replay the deliveries that have failed. Events from while it was disabled were not kept.",
+        "replay the deliveries that have failed. Events that occurred in the meantime were not "
+        "recorded.",
     ]
 
 

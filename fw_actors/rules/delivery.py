@@ -348,10 +348,10 @@ def _paused(facts: WaitingDelivery, due: int) -> Explanation:
 
 def _failed(facts: WaitingDelivery) -> Explanation:
     sent = facts.attempts - facts.cancelled  # a cancellation is recorded as an attempt
-    how = "was cancelled" if facts.cancelled else "failed for good"
+    how = "was cancelled" if facts.cancelled else "failed permanently"
     text = (
         f"It {how} after {sent} of {facts.max_attempts} attempts. "
-        f"{facts.error} To send it again: fw webhooks replay."
+        f"{facts.error} To send it again, use fw webhooks replay."
     )
     return Explanation(WaitReason.FAILED, None, text)
 

@@ -58,14 +58,14 @@ ENDED = (
             {"status": DeliveryStatus.FAILED, "attempts": 6, "next_at": None,
              "error": "The error."},
             WaitReason.FAILED, None,
-            "It failed for good after 6 of 6 attempts. The error. To send it again: fw webhooks "
-            "replay.",
+            "It failed permanently after 6 of 6 attempts. The error. To send it again, use fw "
+            "webhooks replay.",
         ),
         (
             {"status": DeliveryStatus.FAILED, "attempts": 4, "next_at": None,
              "error": "The error.", "cancelled": True},
             WaitReason.FAILED, None,
-            "It was cancelled after 3 of 6 attempts. The error. To send it again: fw webhooks "
+            "It was cancelled after 3 of 6 attempts. The error. To send it again, use fw webhooks "
             "replay.",
         ),
         (
