@@ -146,10 +146,10 @@ def test_doctor_groups_waiting_deliveries_by_receiver(fw: CommandLine) -> None:
     rows = fw.json("eval", 'fw.get_all("Webhook", fields=["name", "url"])')
     hooks = {row["url"].rstrip("/"): row["name"] for row in rows}
     assert [each["text"] for each in queues["findings"]] == [
-        "queue webhook: due jobs: 6, the oldest for 12 minutes",
+        "queue webhook has 6 due jobs; the oldest has been due for 12 minutes",
         *(
-            f"{receiver} (Webhook {hooks[receiver]}): deliveries due 3, leased for an attempt 0; "
-            "there was no attempt yet"
+            f"{receiver} (Webhook {hooks[receiver]}): due deliveries: 3, leased for an attempt: 0; "
+            "no attempt was made yet"
             for receiver in sorted(hooks)
         ),
     ]

@@ -69,11 +69,11 @@ def queues(scene: Scene) -> dict[str, Any]:
 def test_doctor_names_receiver_of_waiting_deliveries(scene: Scene) -> None:
     found = queues(scene)
     first, second = found["findings"]
-    assert "due jobs: 7, the oldest for 1" in first["text"]
+    assert "has 7 due jobs; the oldest has been due for 1" in first["text"]
     assert first["todo"].startswith("The service runs; the lines below name the receivers")
     assert second["text"] == (
-        f"{scene.receiver} (Webhook {scene.webhook}): deliveries due 7, leased for an attempt 1; "
-        "there was no attempt yet"
+        f"{scene.receiver} (Webhook {scene.webhook}): due deliveries: 7, leased for an attempt: 1; "
+        "no attempt was made yet"
     )
     assert second["todo"].startswith(f"fw webhooks test {scene.webhook} shows")
     assert "Start the service" not in json.dumps(found)

@@ -23,6 +23,7 @@ from fw_actors.ops.site import Site
 from fw_actors.rules.concurrency import FAILURES
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ServiceState, ok, problem, warning
+from fw_actors.rules.safe_output import counted
 from fw_actors.rules.signing import KEY_BYTES, UnusableSecretError, key_of
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import QueueStats, Statement, Tx
@@ -336,13 +337,13 @@ def _summary(backlog: ReceiverBacklog) -> str:
     more = len(backlog.webhooks) - MAX_NAMED
     webhooks = f"Webhook {names}{f' and {more} more' if more > 0 else ''}"
     if backlog.last_error is None:
-        last = "there was no attempt yet"
+        last = "no attempt was made yet"
     elif backlog.last_error:
         last = f"the last attempt ended with {backlog.last_error}"
     else:
         last = "the last attempt was answered 2xx."
     return (
-        f"{backlog.receiver} ({webhooks}): deliveries due {backlog.due}, leased for an attempt "
+        f"{backlog.receiver} ({webhooks}): due deliveries: {backlog.due}, leased for an attempt: "
         f"{backlog.leased}; {last.rstrip('.')}"
     )
 
@@ -444,8 +445,8 @@ def _queue_findings(facts: QueueFacts, service: ServiceState) -> Iterator[Findin
     for row in facts.stats:
         if row.oldest_seconds > LONG_SECONDS:
             yield warning(
-                f"queue {row.queue}: due jobs: {row.ready}, the oldest for "
-                f"{row.oldest_seconds / 60:.0f} minutes",
+                f"queue {row.queue} has {counted(row.ready, 'due job')}; the oldest has been due "
+                f"for {row.oldest_seconds / 60:.0f} minutes",
                 _queue_advice(row, service, any(each.receiver for each in facts.receivers)),
             )
         if row.queue == queued_jobs.APP_QUEUE and row.failed:
@@ -456,9 +457,10 @@ def _queue_findings(facts: QueueFacts, service: ServiceState) -> Iterator[Findin
     yield from waiting_findings(facts.receivers, service)
     for name, count in sorted(facts.stuck.items()):
         yield warning(
-            f"queue {name}: jobs whose lease ended over a minute ago: {count}; the process that "
-            "held them died or is blocked",
-            "The service claims them as slots become free; if the number stays, check its log."
+            f"queue {name}: jobs whose lease expired over a minute ago: {count}; the process that "
+            "leased them has died or is blocked",
+            "The service claims them as slots become free. If the number does not fall, check its "
+            "log."
             if service.delivers
             else "A running service or worker claims them; start one.",
         )

@@ -216,9 +216,11 @@ def test_doctor_warns_of_late_jobs_and_expired_leases() -> None:
     failed = QueueStats("app", ready=0, scheduled=0, leased=0, failed=2, oldest_seconds=0.0)
     section = evaluate_queues(QueueFacts((LATE, failed), {"mail": 1}), STOPPED)
     words = section.texts(Level.WARNING)
-    assert [word.split(":")[0] for word in words] == [
-        "queue webhook", "jobs of apps that failed permanently", "queue mail",
-    ]  # fmt: skip
+    assert [word.partition(":")[0] for word in words] == [
+        "queue webhook has 4 due jobs; the oldest has been due for 5 minutes",
+        "jobs of apps that failed permanently",
+        "queue mail",
+    ]
     assert section.facts["queues"]["webhook"] == {"ready": 4, "oldestSeconds": 301.0, "stuck": 0}
     assert levels(evaluate_queues(QueueFacts((), {}), RUNS)) == {"ok"}
 
@@ -271,14 +273,14 @@ BUSY = (
         ("", ServiceState(True, {HOST: "slow"}), "the last attempt was answered 2xx", SLOW),
         ("", ServiceState(True, {HOST: "healthy"}), "the last attempt was answered 2xx", BUSY),
         ("", RUNS, "the last attempt was answered 2xx", BUSY),
-        (None, RUNS, "there was no attempt yet", BUSY),
+        (None, RUNS, "no attempt was made yet", BUSY),
         (
             "status: the receiver answered 503.", ServiceState(True, {HOST: "paused"}),
             "the last attempt ended with status: the receiver answered 503",
             "The service has paused it; resume it in fw console or /app/console.",
         ),
         (
-            None, STOPPED, "there was no attempt yet",
+            None, STOPPED, "no attempt was made yet",
             "Due deliveries are sent when the service or a worker runs.",
         ),
     ],
@@ -290,7 +292,7 @@ def test_doctor_names_a_late_receiver_with_webhooks_and_cause(
     section = evaluate_queues(QueueFacts((LATE,), {}, (behind,)), service)
     finding = section.findings[1]
     assert finding.text == (
-        f"{HOST} (Webhook a, b): deliveries due 4, leased for an attempt 1; {ended}"
+        f"{HOST} (Webhook a, b): due deliveries: 4, leased for an attempt: 1; {ended}"
     )
     assert finding.todo == todo
     assert section.facts["receivers"] == [
@@ -316,7 +318,7 @@ def test_doctor_names_up_to_five_receivers_and_webhooks() -> None:
 )
 def test_doctor_advises_how_expired_leases_are_taken_over(service: ServiceState, word: str) -> None:
     (finding,) = evaluate_queues(QueueFacts((), {"mail": 2}), service).findings
-    assert "ended over a minute ago: 2" in finding.text
+    assert "expired over a minute ago: 2" in finding.text
     assert word in finding.todo
 
 
