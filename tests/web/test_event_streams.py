@@ -50,7 +50,7 @@ async def test_event_streams_are_sixteen_at_most() -> None:
             assert answer.stream is not None
             nursery.start_soon(answer.stream, send)
         await trio.testing.wait_all_tasks_blocked()
-        with pytest.raises(OverloadedError):
+        with pytest.raises(OverloadedError, match=r"limit of open consoles \(16\) is reached"):
             streams.open(endless)
         streams.end()
 
@@ -59,7 +59,7 @@ async def test_event_streams_are_not_opened_while_stopping() -> None:
     streams = EventStreams()
     late = streams.open(endless)
     streams.end()
-    with pytest.raises(OverloadedError):
+    with pytest.raises(OverloadedError, match="The service is stopping"):
         streams.open(endless)
     sent: list[bytes] = []
 
