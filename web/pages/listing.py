@@ -414,7 +414,9 @@ def _filter_choices(
 
 def _choosing(name: str, pairs: Sequence[tuple[str, str]], values: Mapping[str, str]) -> ListFilter:
     value = values.get(name, "")
-    choices = tuple(FilterChoice(v, label, v == value) for v, label in pairs)
+    # With a value of an old link, by which the list is filtered though it is no choice.
+    labels = {**dict(pairs), **({} if value in ("", *dict(pairs)) else {value: value})}
+    choices = tuple(FilterChoice(v, label, v == value) for v, label in labels.items())
     return ListFilter(name, label_of(name), value, choices)
 
 

@@ -17,7 +17,13 @@ from urllib.parse import quote
 from jinja2 import DictLoader, Environment, StrictUndefined
 
 from fw_actors.documents.query import MOST_SEARCHED
-from fw_actors.errors import AuthenticationError, FwError, NotFoundError, PermissionDeniedError
+from fw_actors.errors import (
+    AuthenticationError,
+    BadRequestError,
+    FwError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from web.exchange import Exchange
 from web.operations import Authentication, Operation, Route
 from web.pages.wording import DOCUMENTS, GROUPS, described, group_of
@@ -295,7 +301,12 @@ class Rendering:
         """Return an error as a page within the frame; `deleted` describes a document's deletion."""
         scrub = self._scrubber.scrub_unless_given
         shown = error.reworded(lambda text: scrub(text, exchange.given_texts))
-        return self._error_page("error_desk.html", exchange, shown, frame=frame, deleted=deleted)
+        request = exchange.request
+        stale = isinstance(error, BadRequestError) and request.query_string  # of an old bookmark
+        unfiltered = local_path(quote(request.path)) if stale else ""
+        return self._error_page(
+            "error_desk.html", exchange, shown, frame=frame, deleted=deleted, unfiltered=unfiltered
+        )
 
     def _error_page(
         self, template: str, exchange: Exchange, error: FwError, **context: Any

@@ -21,8 +21,18 @@ const WITHOUT_SESSION = new Set(["Sign in first.", "Your session has ended. Sign
 const user = document.querySelector("meta[name=user]")?.content;
 export const ofUser = user === undefined ? {} : { "X-FW-User": encodeURIComponent(user) };
 
+function refusal(status, content) {
+  const error = content?.error ?? { type: "Unreachable", message: `The service answered ${status}. Try again.` };
+  if (status === 401 && !document.body.classList.contains("entrance")) {
+    return new ApiError(401, { ...error, message: WITHOUT_SESSION.has(error.message) ? ENDED : error.message });
+  }
+  return new ApiError(status, error);
+}
+
+const JSON_ONLY = { Accept: "application/json", ...ofUser };
+
 export async function call(method, path, body) {
-  const headers = { Accept: "application/json", ...ofUser };
+  const headers = { ...JSON_ONLY };
   if (method !== "GET") headers["X-FW-CSRF"] = "1";
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response;
@@ -34,11 +44,20 @@ export async function call(method, path, body) {
   const content = await response.json().catch(() => null);
   if (response.ok && content === null) throw new ApiError(0, UNREACHABLE); // it ended early
   if (response.ok) return content;
-  const error = content?.error ?? { type: "Unreachable", message: `The service answered ${response.status}. Try again.` };
-  if (response.status === 401 && !document.body.classList.contains("entrance")) {
-    throw new ApiError(401, { ...error, message: WITHOUT_SESSION.has(error.message) ? ENDED : error.message });
+  throw refusal(response.status, content);
+}
+
+// A file of the service, and its name.
+export async function file(path) {
+  try {
+    const response = await fetch(path, { headers: JSON_ONLY, redirect: "manual" });
+    if (response.type === "opaqueredirect") throw new ApiError(401, { message: ENDED }); // to the sign-in page
+    if (!response.ok) throw refusal(response.status, await response.json().catch(() => null));
+    const [, name] = /filename\*=UTF-8''([^;]+)/.exec(response.headers.get("Content-Disposition")) ?? [];
+    return { content: await response.blob(), name: decodeURIComponent(name ?? "file") };
+  } catch (error) {
+    throw error instanceof ApiError ? error : new ApiError(0, UNREACHABLE);
   }
-  throw new ApiError(response.status, error);
 }
 
 export const operation = (name, body = {}) => call("POST", `/api/method/core.services.${name}`, body);

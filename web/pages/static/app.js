@@ -37,11 +37,19 @@ export function localTimes(root = document) {
   }
 }
 
-export function flash(text) {
-  const note = document.getElementById("flash");
+// Show a message of the page as a whole: wherever the page is scrolled to, while it is fresh.
+const FRESH_MS = 10_000;
+let fresh;
+export function report(note, text) {
+  const news = note.parentElement;
   note.textContent = text;
   note.hidden = false;
+  news.classList.add("fresh");
+  clearTimeout(fresh);
+  fresh = setTimeout(() => news.classList.remove("fresh"), FRESH_MS);
 }
+
+export const flash = (text) => report(document.getElementById("flash"), text);
 
 // Keep a message for the next page.
 export const flashNext = (text) => sessionStorage.setItem(FLASH, text);
@@ -203,12 +211,15 @@ function keepPlace() {
     }
     served.set(target.id, xhr.responseText);
     const { activeElement } = document;
-    if (target.contains(activeElement) && !activeElement.id) focused = { part: target.id, name: nameOf(activeElement) };
+    if (target.contains(activeElement)) focused = { part: target.id, name: nameOf(activeElement) };
   });
   addEventListener("htmx:afterSwap", () => {
     if (!focused || document.activeElement !== document.body) return;
-    const all = document.getElementById(focused.part)?.querySelectorAll(focusable) ?? [];
-    [...all].find((each) => nameOf(each) === focused.name)?.focus({ preventScroll: true });
+    const part = document.getElementById(focused.part);
+    const same = [...part?.querySelectorAll(focusable) ?? []].find((each) => nameOf(each) === focused.name);
+    const near = same ?? (part?.matches("section") ? part : part?.querySelector("section")); // a button that has gone
+    if (near && !same) near.tabIndex = -1;
+    near?.focus({ preventScroll: true });
     focused = null;
   });
 }
@@ -244,13 +255,32 @@ function shades() {
 export function tell(text, ofPart = false) {
   const note = document.getElementById("trouble");
   note.toggleAttribute("data-of-part", ofPart);
-  if (note.textContent !== text || note.hidden) note.textContent = text; // read out once
-  note.hidden = false;
+  if (note.textContent !== text || note.hidden) report(note, text); // read out once
 }
 
 function endTrouble() {
   const note = document.getElementById("trouble");
   if (note.hasAttribute("data-of-part")) note.hidden = true;
+}
+
+// Functions that return whether something is lost if the page is left now.
+const losses = new Set();
+const isLossy = () => [...losses].some((loses) => loses());
+const stay = (event) => { if (isLossy()) event.preventDefault(); };
+
+// Ask before the page is left while `loses` returns true; returns a function that ends this.
+export function keepHere(loses) {
+  losses.add(loses);
+  addEventListener("beforeunload", stay);
+  return () => losses.delete(loses);
+}
+
+async function signOut() {
+  await call("POST", "/api/logout", {}).catch((error) => {
+    if (error.status !== 401) throw error; // the session goes on
+  });
+  losses.clear(); // it has been asked
+  location.assign("/login");
 }
 
 // If a part of the page could not be loaded, the old one stays, with a message.
@@ -307,7 +337,7 @@ function keys() {
   const rows = () => [...document.querySelectorAll("main table.list tbody th a")];
   const step = (by) => {
     const all = rows();
-    const at = all.indexOf(document.activeElement);
+    const at = all.findIndex((link) => link.closest("tr").contains(document.activeElement));
     all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + by, 0), all.length - 1)]?.focus();
   };
   const does = {
@@ -317,7 +347,7 @@ function keys() {
     k: () => step(-1),
   };
   document.addEventListener("keydown", (event) => {
-    const busy = event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog[open]");
+    const busy = event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), select, textarea, dialog[open]");
     if (busy || !Object.hasOwn(does, event.key)) return;
     event.preventDefault();
     does[event.key]();
@@ -343,12 +373,11 @@ if (document.body.classList.contains("desk")) {
     localTimes();
     shades();
   });
-  document.getElementById("sign-out").addEventListener("click", ({ currentTarget }) => busy(currentTarget, async () => {
-    await call("POST", "/api/logout", {}).catch((error) => {
-      if (error.status !== 401) throw error; // the session goes on
-    });
-    location.assign("/login");
-  }).catch((error) => tell(error.message)));
+  document.getElementById("sign-out").addEventListener("click", ({ currentTarget }) => {
+    // The browser would ask when nothing can be saved any more.
+    if (!isLossy()) busy(currentTarget, signOut).catch((error) => tell(error.message));
+    else ask({ title: "Sign out without saving?", text: "The changes on this page, and its actions in progress, are lost.", ok: "Sign out", danger: true, work: signOut });
+  });
   enable("app");
   addEventListener("load", () => { // the buttons of a script that was not loaded stay disabled
     if (document.querySelector("button[data-scripted]:disabled")) tell("A script of this page could not be loaded. Reload the page.");

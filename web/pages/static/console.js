@@ -1,7 +1,7 @@
 // The console: views come as server-sent events; only changes are written to the page.
 
 import { operation } from "./api.js";
-import { ask, flash } from "./app.js";
+import { ask, flash, report } from "./app.js";
 import { board, clock, element, path, shown, write } from "./board.js";
 import { jobsChanged, showJobs } from "./console_jobs.js";
 import { busy, enable } from "./forms.js";
@@ -123,7 +123,7 @@ function traces(found, now) {
       holder.append(panel);
     }
     const left = Math.max(0, Math.round((trace.until - now) / 1000));
-    write(panel.firstElementChild, `${trace.actor}: ${number.format(trace.seen)} messages, ${left ? `${left} s left` : "over"}`);
+    write(panel.firstElementChild, `${trace.actor}: ${number.format(trace.seen)} ${trace.seen === 1 ? "message" : "messages"}, ${left ? `${left} s left` : "over"}`);
     write(panel.lastElementChild, trace.messages.map((each) => `${clock(each.at)}  ${each.message}(${each.fields})`).reverse().join("\n") || "No message yet.");
   }
   for (const panel of known.values()) panel.remove();
@@ -158,8 +158,7 @@ document.querySelector("main").addEventListener("click", (event) => {
     flash(`${name}: ${wanted.done}`);
     if (act.endsWith("Job")) jobsChanged();
   }).catch((error) => {
-    $("console-message").textContent = error.message;
-    $("console-message").hidden = false;
+    report($("console-message"), error.message);
   }).finally(() => { // behind the question the row may have changed, or be gone
     if (document.activeElement.matches("body, dialog:not([open]) *")) ((row.isConnected && row.querySelector("button")) || section.querySelector("h2")).focus();
   });

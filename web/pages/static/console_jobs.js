@@ -1,7 +1,7 @@
 // The tab of jobs: the results of a filter, reloaded while they are shown.
 
 import { operation } from "./api.js";
-import { ask, flash } from "./app.js";
+import { ask, flash, report } from "./app.js";
 import { board, clock, path } from "./board.js";
 
 const EVERY_MS = 5000;
@@ -48,9 +48,8 @@ async function load() {
     if (activeElement.hidden) document.querySelector("#jobs h2").focus(); // the pressed one is gone
   } catch (error) {
     if (turn !== asked) return;
+    if (message.hidden || trouble !== error.message) report(message, error.message); // read out once
     trouble = error.message;
-    message.textContent = trouble;
-    message.hidden = false;
   }
   timer = setTimeout(load, EVERY_MS);
 }

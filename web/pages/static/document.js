@@ -1,8 +1,9 @@
 // A document's form: changes are sent to the JSON API, which validates them.
 
 import { call, documentPath } from "./api.js";
-import { ask, copy, flashNext, suggest } from "./app.js";
+import { ask, copy, flashNext, keepHere, suggest } from "./app.js";
 import { blame, busy, enable, isChanged, isFocusLeft, isValidInBrowser, onShownVersion, onSubmit, revealable, say } from "./forms.js";
+import { guardNumbers } from "./numbers.js";
 
 const form = document.getElementById("document");
 const { doctype, name, list } = form.dataset;
@@ -73,14 +74,32 @@ const same = (one, other) => JSON.stringify(one) === JSON.stringify(other) || (o
 const isEmpty = (value) => value === null || value === undefined || value === "" || (Array.isArray(value) && !value.length);
 const pick = (values, wanted) => Object.fromEntries(Object.entries(values).filter(wanted));
 
+// Why a text would not be stored as it is typed; "" if it would: of two values with one name the
+// browser keeps the last, and of a number beyond its largest it makes null.
+function faultOf(text) {
+  let names = -1; // but for the object that holds all
+  let isFinite = true;
+  function look(key, value) {
+    if (!Array.isArray(this)) names += 1;
+    if (typeof value === "number" && !Number.isFinite(value)) isFinite = false;
+    return value;
+  }
+  try {
+    JSON.parse(text, look);
+  } catch {
+    return "This is not JSON.";
+  }
+  if (!isFinite) return "A number in this JSON is too large.";
+  const typed = text.match(/"(?:[^"\\]|\\.)*"(?:\s*:)?/g) ?? [];
+  return typed.filter((each) => each.endsWith(":")).length === names ? "" : "A name occurs twice in an object of this JSON.";
+}
+
 function isValidJson() {
   for (const input of form.querySelectorAll("[data-kind=json]")) {
-    try {
-      JSON.parse(input.value.trim() || "null");
-    } catch {
-      blame(input, "This is not JSON.");
-      return false;
-    }
+    const said = faultOf(input.value.trim() || "null");
+    if (!said) continue;
+    blame(input, said);
+    return false;
   }
   return true;
 }
@@ -228,6 +247,7 @@ applying(form);
 tables();
 secrets();
 revealable(form);
+guardNumbers(form);
 // The values as served: what the user changed while the scripts were loading is a change.
 const served = form.cloneNode(true);
 served.reset();
@@ -241,9 +261,7 @@ for (const button of document.querySelectorAll("[data-act]")) {
 addEventListener("pageshow", (event) => { // back again, out of the browser's memory
   if (event.persisted) leaving = form.inert = false;
 });
-addEventListener("beforeunload", (event) => {
-  if (!leaving && Object.keys(changes()).length) event.preventDefault();
-});
+keepHere(() => !leaving && Object.keys(changes()).length > 0);
 document.addEventListener("keydown", (event) => {
   if (event.key === "s" && (event.ctrlKey || event.metaKey) && !event.altKey) {
     event.preventDefault();

@@ -2,6 +2,8 @@
 
 import { ApiError } from "./api.js";
 
+const MINUTE_MS = 60_000;
+
 export function clear(form) {
   const message = form.querySelector(".message[role=alert]");
   if (message) message.hidden = true;
@@ -15,10 +17,12 @@ function acquit(input) {
   describe(input, `${input.id}-error`, false);
 }
 
-export function say(form, text) {
+// In a long form the message is brought into view, unless the user is elsewhere by now.
+export function say(form, text, mayScroll = true) {
   const message = form.querySelector(".message[role=alert]");
   message.textContent = text;
   message.hidden = false;
+  if (mayScroll) message.scrollIntoView({ block: "nearest" });
 }
 
 // Whether the focus is where it was when an action began, or on no control (a click on an inert
@@ -43,7 +47,7 @@ function show(form, error, mayFocus) {
   if (!(error instanceof ApiError)) throw error;
   const input = error.field ? form.elements.namedItem(error.field) : null;
   if (input instanceof HTMLElement && input.id && input.type !== "hidden") blame(input, error.message, mayFocus);
-  else say(form, error.message);
+  else say(form, error.message, mayFocus);
 }
 
 // Whether a call was refused because another version of the document is stored.
@@ -68,7 +72,10 @@ export function blame(input, text, mayFocus = true) {
   input.setAttribute("aria-invalid", "true");
   describe(input, note.id, true);
   if (mayFocus) input.focus();
-  else note.setAttribute("role", "alert"); // the focus would have read it out
+  if (document.activeElement !== input) { // the focus would have read it out, and scrolled to it
+    note.setAttribute("role", "alert");
+    if (mayFocus) note.scrollIntoView({ block: "nearest" });
+  }
   input.addEventListener("input", () => acquit(input), { once: true }); // being mended
 }
 
@@ -90,7 +97,7 @@ export function complete(form) {
 export function isValidInBrowser(form) {
   for (const input of form.querySelectorAll("input, select, textarea")) {
     if (input.closest("[hidden]") || input.validity.valueMissing) continue;
-    const said = input.validity.valid ? beyondTime(input) : input.validationMessage;
+    const said = input.validity.valid ? noTime(input) : input.validationMessage;
     if (!said) continue;
     blame(input, said);
     return false;
@@ -98,10 +105,14 @@ export function isValidInBrowser(form) {
   return true;
 }
 
-// A browser takes years of six digits, of which no time can be made.
-function beyondTime(input) {
-  const typed = input.type === "datetime-local" && input.value !== input.dataset.shown ? input.value : "";
-  return typed && Number.isNaN(Date.parse(typed)) ? "The year must be at most 9999." : "";
+// A browser takes years of six digits, of which no time can be made, and makes another time of one
+// that the clocks skip.
+function noTime(input) {
+  if (input.type !== "datetime-local" || !input.value || input.value === input.dataset.shown) return "";
+  const at = new Date(input.value);
+  if (Number.isNaN(at.getTime())) return "The year must be at most 9999.";
+  const shown = at.getTime() - at.getTimezoneOffset() * MINUTE_MS; // before 1900 offsets have seconds
+  return Math.abs(shown - input.valueAsNumber) > MINUTE_MS ? "This time does not exist: the clocks are put forward. Choose another time." : "";
 }
 
 // Wait for the next page; ends if the user comes back to this one out of the browser's memory.

@@ -12,6 +12,8 @@ export function handOver(text, link) {
   dialog.setAttribute("aria-labelledby", title.id);
   const about = document.createElement("p");
   about.className = "muted";
+  about.id = "link-about";
+  dialog.setAttribute("aria-describedby", about.id);
   about.textContent = "No mail is sent on this site. Pass this link on; it works once.";
   const code = document.createElement("code");
   code.textContent = link;

@@ -2,7 +2,7 @@
 // users.
 
 import { call, documentPath, operation } from "./api.js";
-import { ask } from "./app.js";
+import { ask, keepHere } from "./app.js";
 import { busy, enable } from "./forms.js";
 import { handOver } from "./links.js";
 
@@ -77,6 +77,11 @@ const ticked = () => [...document.querySelectorAll("#found tbody .pick input:che
 
 function countTicked() {
   const chosen = ticked().length;
+  const all = document.querySelector("#found [data-all]");
+  if (all) {
+    all.checked = chosen > 0 && chosen === document.querySelectorAll("#found tbody .pick input").length;
+    all.indeterminate = chosen > 0 && !all.checked;
+  }
   for (const button of document.querySelectorAll("[data-bulk]")) {
     const { verb, button: label = verb, noun } = ACTS[button.dataset.bulk];
     button.disabled = acting || chosen === 0;
@@ -110,8 +115,7 @@ async function actOnTicked(act) {
   tell();
   acting = true;
   countTicked();
-  const stay = (event) => event.preventDefault(); // nobody would carry out the rest
-  addEventListener("beforeunload", stay);
+  const release = keepHere(() => true); // nobody would carry out the rest
   const work = async () => {
     while (names.length > 0 && !stopped) {
       try {
@@ -124,7 +128,7 @@ async function actOnTicked(act) {
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
-  removeEventListener("beforeunload", stay);
+  release();
   acting = false;
   stop.hidden = true;
   count.textContent = "";
@@ -135,7 +139,7 @@ async function actOnTicked(act) {
   const { activeElement } = document;
   if (activeElement === document.body || activeElement.matches(":disabled, [data-stop]")) status.focus(); // the button is off
   if (ticked().every((input) => chosen.has(input.value))) {
-    await htmx.ajax("GET", location.pathname + location.search, { target: "#found", select: "#found", swap: "outerHTML" });
+    await htmx.ajax("GET", location.pathname + location.search, { target: "#found", select: "#found", swap: "outerHTML" }).catch(() => {}); // app.js states the reason
   }
   countTicked();
 }
@@ -181,8 +185,15 @@ for (const input of document.querySelectorAll("[data-time]")) {
   input.closest(".field").querySelector("[data-zone]").textContent = `(${zone})`;
 }
 
-// On a small screen the filters are behind a button, so that the first row is visible.
+// On a small screen the filters are behind a button, so that the first row is visible. It says how
+// many of them are set.
 const opener = document.getElementById("show-filters");
+function countFilters() {
+  const set = [...filters.querySelectorAll(".narrowed :is(select, input:not([type=hidden]))")].filter((input) => input.value !== "");
+  opener.textContent = set.length ? `Filters (${set.length})` : "Filters";
+}
+countFilters();
+filters.addEventListener("input", countFilters);
 opener.addEventListener("click", () => {
   const open = filters.classList.toggle("open");
   opener.setAttribute("aria-expanded", String(open));
@@ -199,6 +210,16 @@ document.addEventListener("DOMContentLoaded", () => {
 // A search that failed is repeated by Enter; the form has no button.
 filters.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && event.target.matches(".typed")) htmx.trigger(filters, "submit");
+});
+
+// What is typed into one field is one step of the browser's history, which Back undoes; so is a
+// search that is repeated.
+let typing = null;
+document.addEventListener("htmx:beforeHistoryUpdate", ({ detail: { history, requestConfig: { triggeringEvent } } }) => {
+  const typed = triggeringEvent?.type === "input" ? triggeringEvent.target : null;
+  const isRepeated = history.path === location.pathname + location.search;
+  if (isRepeated || (typed && typed === typing)) history.type = "replace";
+  if (!isRepeated) typing = typed;
 });
 
 // While a list is requested, another response can replace the list whose place it would take.

@@ -28,16 +28,16 @@ async function signIn() {
 // Show the remaining time of the lock, and keep it current. It is read out once, and its end.
 function wait(seconds) {
   const end = Date.now() + seconds * 1000;
-  const tell = () => {
+  const tell = (isFirst = false) => {
     const left = Math.ceil((end - Date.now()) / 1000);
     if (left <= 0) {
       endCountdown();
-      say(form, "You can try again now.");
+      say(form, "You can try again now.", false);
       return;
     }
-    say(form, `Too many attempts. Try again in ${spoken(left)}.`);
+    say(form, `Too many attempts. Try again in ${spoken(left)}.`, isFirst);
   };
-  tell();
+  tell(true);
   countdown = setInterval(() => {
     message.setAttribute("aria-live", "off");
     tell();

@@ -49,7 +49,7 @@ function show(run) {
   if (live) {
     watched = run.id;
   } else if (watched === run.id && !document.querySelector("#found .pick input:checked")) {
-    htmx.ajax("GET", location.pathname + location.search, { target: "#found", select: "#found", swap: "outerHTML" });
+    htmx.ajax("GET", location.pathname + location.search, { target: "#found", select: "#found", swap: "outerHTML" }).catch(() => {}); // app.js states the reason
   }
 }
 

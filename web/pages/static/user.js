@@ -39,14 +39,13 @@ async function act(button) {
     return;
   }
   flash(DONE[name](told));
-  document.getElementById("flash").scrollIntoView({ block: "nearest" });
   await handOver(DONE[name](told), told.link);
   await renew();
 }
 
 // Show the state and the currently possible actions; typed values in the form stay.
 async function renew() {
-  await htmx.ajax("GET", location.pathname, { target: "#user-acts", select: "#user-acts", swap: "outerHTML" });
+  await htmx.ajax("GET", location.pathname, { target: "#user-acts", select: "#user-acts", swap: "outerHTML" }).catch(() => {}); // app.js states the reason
   enable("user");
   if (document.activeElement === document.body) document.getElementById("acts").focus({ preventScroll: true }); // the button is gone
 }

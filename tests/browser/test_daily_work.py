@@ -1,0 +1,319 @@
+"""A day's work in lists and forms: messages are where the user looks, what is typed is what is
+stored, and keyboard, screen reader and small screens reach everything (H-157, H-158, H-166)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.late_kit import OPERATION, ORDERS, make_order
+from tests.browser.webhook_kit import HEADERS, emit, make_webhook
+
+SignIn = Callable[[str], None]
+PHONE: Any = {"width": 360, "height": 640}
+MARKED = """
+() => [...document.querySelectorAll(".tabs a")].filter((tab) => {
+  const { borderBottomColor, backgroundColor } = getComputedStyle(tab);
+  const shown = borderBottomColor.match(/[\\d.]+/g);
+  return shown.length < 4 && getComputedStyle(document.body).backgroundColor !== borderBottomColor;
+}).length
+"""
+
+
+def open_order(page: Page, **fields: Any) -> None:
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.goto(f"{ORDERS}/{make_order(page, **fields)}")
+
+
+# Forms
+
+
+def test_form_shows_message_where_the_user_is(page: Page, sign_in: SignIn) -> None:
+    """H-158: the message stood above the form, beyond the edge of the screen."""
+    sign_in("sally")
+    page.set_viewport_size(PHONE)
+    open_order(page, title="Long", lines=[{"item": "a"}] * 8)
+    page.get_by_label("Title").fill("Longer")
+    message = page.locator("#document > .message")
+    page.get_by_role("button", name="Rename").click()
+    expect(message).to_have_text("Save your changes first.")
+    expect(message).to_be_in_viewport(ratio=1)
+    page.get_by_label("Item").last.focus()
+    page.route("**/api/resource/**", lambda route: route.abort())
+    page.keyboard.press("Control+s")
+    expect(message).to_contain_text("did not answer")
+    expect(message).to_be_in_viewport(ratio=1)
+
+
+def test_form_shows_refusal_of_a_hidden_secret(page: Page, sign_in: SignIn) -> None:
+    """H-158: beside an input that is hidden until it is changed, it was neither read out nor in
+    view."""
+    sign_in("sally")
+    page.set_viewport_size(PHONE)
+    open_order(page, title="Secret", token="stored", lines=[{"item": "a"}] * 8)
+    error = {"type": "ValidationError", "message": "Too old.", "extra": {"field": "token"}}
+    page.route("**/api/resource/**", lambda route: route.fulfill(status=422, json={"error": error}))
+    page.get_by_label("Title").fill("Refused")
+    page.keyboard.press("Control+s")
+    note = page.get_by_role("alert").filter(has_text="Too old.")
+    expect(note).to_be_in_viewport(ratio=1)
+
+
+def test_number_with_comma_is_not_taken_for_another(page: Page, sign_in: SignIn) -> None:
+    """H-158: the browser drops the comma, and 1,5 was stored as 15."""
+    sign_in("sally")
+    open_order(page, title="Comma", lines=[{"item": "a"}])
+    rate = page.get_by_label("Rate")
+    rate.focus()
+    page.keyboard.type("1,5")
+    expect(rate).to_have_accessible_description(re.compile("with a point"))
+    page.keyboard.press("Control+s")
+    expect(rate).to_have_attribute("aria-invalid", "true")
+    page.keyboard.press("Backspace")
+    page.keyboard.type(".5")
+    expect(rate).not_to_have_attribute("aria-invalid", "true")
+    page.keyboard.press("Control+s")
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    expect(rate).to_have_value("1.5")
+
+
+def test_number_is_not_changed_by_scrolling(page: Page, sign_in: SignIn) -> None:
+    """H-158: the wheel over a field that has the focus changed its number."""
+    sign_in("sally")
+    open_order(page, title="Wheel", lines=[{"item": "a", "quantity": 5}])
+    quantity = page.get_by_label("Quantity")
+    quantity.click()
+    page.evaluate(
+        "addEventListener('wheel', () => setTimeout(() => { document.title = 'turned'; }, 50))"
+    )
+    page.mouse.wheel(0, -100)
+    expect(page).to_have_title("turned")
+    expect(quantity).to_have_value("5")
+    expect(quantity).to_be_focused()
+    expect(quantity).to_be_editable()
+
+
+def test_time_that_the_clocks_skip_is_refused(page: Page, sign_in: SignIn) -> None:
+    """H-158: half past two became half past three."""
+    sign_in("sally")
+    open_order(page, title="Summer", called="2026-03-29T01:30:00Z")
+    called = page.get_by_label("Called")
+    expect(called).to_have_value("2026-03-29T03:30")
+    called.fill("2026-03-29T02:30")
+    page.keyboard.press("Control+s")
+    expect(called).to_have_accessible_description(re.compile("clocks"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [('{"a": 1e400}', "too large"), ('{"a": 1, "b": {"a": 2, "a": 3}}', "twice")]
+)
+def test_json_that_would_be_stored_as_another_is_refused(
+    page: Page, sign_in: SignIn, text: str, said: str
+) -> None:
+    """H-158: the number was stored as null, the first of two values lost."""
+    sign_in("sally")
+    open_order(page, title="JSON", facts={"old": ['a": b', {"a": 1}]})
+    facts = page.get_by_label("Facts")
+    facts.fill(text)
+    page.keyboard.press("Control+s")
+    expect(facts).to_have_accessible_description(re.compile(said))
+    facts.fill('{"a": "x\\": 1", "b": [{"a": 1}, {"a": 2}]}')
+    page.keyboard.press("Control+s")
+    expect(page.get_by_text("Saved.")).to_be_visible()
+
+
+def test_sign_out_asks_before_what_is_typed_is_lost(page: Page, sign_in: SignIn) -> None:
+    """H-158: the browser asked when the session had ended, and what was typed could not be saved."""
+    sign_in("sally")
+    open_order(page, title="Typed")
+    page.get_by_label("Title").fill("Not saved")
+    page.get_by_role("button", name="Sign out").click()
+    question = page.get_by_role("dialog", name="Sign out")
+    question.get_by_role("button", name="Cancel").click()
+    page.keyboard.press("Control+s")
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    page.get_by_label("Title").fill("Given up")
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: asked.append(dialog.type))
+    page.get_by_role("button", name="Sign out").click()
+    question.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(re.compile("/login$"))
+    assert asked == [], "it was asked once"
+
+
+# Lists
+
+
+def test_list_file_that_is_refused_is_told(page: Page, sign_in: SignIn) -> None:
+    """H-158: the browser saved the sign-in page, or the page of an error, as the file."""
+    sign_in("admin")
+    page.goto(f"{ORDERS}?status=Packed")
+    files: list[str] = []
+    page.on("download", lambda file: files.append(file.suggested_filename))
+    link = page.get_by_role("link", name="CSV")
+    error = {"type": "OverloadedError", "message": "The service is busy. Try again."}
+    page.route("**/export/**", lambda route: route.fulfill(status=503, json={"error": error}))
+    link.click()
+    expect(page.locator("#trouble")).to_have_text("The service is busy. Try again.")
+    page.unroute("**/export/**")
+    page.context.clear_cookies()
+    link.click()
+    expect(page.locator("#trouble")).to_contain_text("Your session has ended.")
+    assert files == []
+    sign_in("admin")
+    with page.expect_download() as begun:
+        link.click()
+    assert begun.value.suggested_filename == "Sales Order.csv"
+    text = begun.value.path().read_text()
+    assert text.count("\n") == 1 + text.count(",Packed,") > 20
+
+
+def test_list_search_is_one_step_back(page: Page, sign_in: SignIn) -> None:
+    """H-166: Back led through each part of what had been typed."""
+    sign_in("sally")
+    page.goto(ORDERS)
+    page.get_by_label("Status").select_option("Packed")
+    expect(page).to_have_url(re.compile("status=Packed"))
+    search = page.get_by_label("Search", exact=True)
+    for text in ("d", "day", "day 4"):
+        search.press_sequentially(text.removeprefix(search.input_value()))
+        expect(page).to_have_url(re.compile(f"_q={text.replace(' ', '%20')}&"))
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"_q=&.*status=Packed"))
+    expect(search).to_have_value("")
+
+
+def test_list_tells_filters_behind_its_button(page: Page, sign_in: SignIn) -> None:
+    """H-202: on a small screen a filtered list looked like the whole one."""
+    sign_in("sally")
+    page.set_viewport_size(PHONE)
+    page.goto(f"{ORDERS}?status=Packed&docstatus=7")  # 7: of a link that was edited
+    opener = page.locator("#show-filters")
+    expect(opener).to_have_text("Filters (2)")
+    opener.click()
+    expect(page.get_by_label("State")).to_have_value("7")
+    page.get_by_label("State").select_option("")
+    expect(opener).to_have_text("Filters (1)")
+
+
+def test_list_refusal_of_a_stale_link_leads_to_the_list(page: Page, sign_in: SignIn) -> None:
+    """H-205: from a bookmark with a filter that no longer exists."""
+    sign_in("sally")
+    page.goto(f"{ORDERS}?status=Gone&_sort=due")
+    page.get_by_role("link", name="Without filters").click()
+    expect(page.get_by_role("heading", name="Sales Order")).to_be_visible()
+    expect(page).to_have_url(re.compile("Sales%20Order$"))
+
+
+def test_list_selection_is_shown_and_left_by_keys(page: Page, sign_in: SignIn) -> None:
+    """H-157: the box of all stayed ticked, and on a box the keys of the list did nothing."""
+    sign_in("admin")
+    page.goto("/app/User")
+    all_of_page = page.get_by_label("All of this page")
+    all_of_page.check()
+    gina = page.get_by_label("gina", exact=True)
+    gina.uncheck()
+    expect(all_of_page).to_be_checked(indeterminate=True)
+    page.keyboard.press("j")
+    expect(page.locator("tbody tr", has=gina).locator("+ tr th a")).to_be_focused()
+    gina.check()
+    expect(all_of_page).to_be_checked()
+
+
+def test_list_can_be_acted_on_after_a_failed_reload(page: Page, sign_in: SignIn) -> None:
+    """H-158: the buttons stayed off."""
+    sign_in("admin")
+    page.goto("/app/User")
+    page.get_by_label("gina", exact=True).check()
+    page.route("**/app/User*", lambda route: route.abort())
+    unlock = page.get_by_role("button", name="Unlock 1 account")
+    unlock.click()
+    page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
+    expect(page.locator("#trouble")).to_contain_text("did not answer")
+    expect(unlock).to_be_enabled()
+
+
+# Operations
+
+
+def test_account_page_tells_results_where_the_user_is(page: Page, sign_in: SignIn) -> None:
+    """H-158: results and errors stood at the begin of a long page."""
+    sign_in("hugo")
+    page.set_viewport_size(PHONE)
+    page.goto("/account")
+    page.get_by_label("Purpose").fill("to be seen")
+    page.get_by_role("button", name="Make a key").click()
+    key = page.locator("#api-keys li").filter(has_text="to be seen")
+    key.get_by_role("button", name="Revoke").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    result = page.locator("#flash")
+    expect(result).to_have_text("The key is revoked.")
+    expect(result).to_be_in_viewport(ratio=1)
+
+
+def test_console_tells_errors_where_the_user_is(page: Page, sign_in: SignIn) -> None:
+    """H-158."""
+    sign_in("admin")
+    page.set_viewport_size(PHONE)
+    page.goto("/app/console")
+    page.route(f"{OPERATION}console.trace", lambda route: route.abort())
+    page.get_by_role("button", name=re.compile("^Trace")).last.click()
+    message = page.locator("#console-message")
+    expect(message).to_contain_text("did not answer")
+    expect(message).to_be_in_viewport(ratio=1)
+
+
+def test_console_marks_one_tab_in_forced_colours(page: Page, sign_in: SignIn) -> None:
+    """H-157: the browser gives transparent borders a colour, and all tabs looked chosen."""
+    sign_in("admin")
+    page.emulate_media(forced_colors="active")
+    page.goto("/app/console")
+    expect(page.locator(".tabs [aria-current]")).to_have_count(1)
+    marked = page.evaluate(MARKED)
+    page.emulate_media(forced_colors="none")
+    assert marked == 1
+
+
+def test_user_page_goes_on_after_a_failed_reload(page: Page, sign_in: SignIn) -> None:
+    """H-158: the script ended with an error."""
+    sign_in("admin")
+    page.goto("/app/User/gina")
+    page.route("**/app/User/gina", lambda route: route.abort())
+    page.get_by_role("button", name="Send reset link").click()
+    page.get_by_role("button", name="Done").click()
+    expect(page.locator("#trouble")).to_contain_text("did not answer")
+    expect(page.get_by_role("button", name="Send reset link")).to_be_enabled()
+
+
+def test_delivery_page_keeps_focus_near_a_button_that_goes(page: Page, sign_in: SignIn) -> None:
+    """H-167: when the delivery ended, the focus fell to the begin of the page."""
+    sign_in("admin")
+    make_webhook(page, "http://127.0.0.1:9/", "daily.ended")
+    delivery = emit(page, "daily.ended", {})
+    page.goto(f"/app/Webhook%20Delivery/{delivery}")
+    page.locator("[data-cancel]").focus()
+    page.request.post(
+        "/api/method/core.services.webhooks.cancel", data={"delivery": delivery}, headers=HEADERS
+    )
+    expect(page.locator("[data-replay-one]")).to_be_visible()
+    expect(page.get_by_role("region", name="State")).to_be_focused()
+
+
+def test_question_reads_out_its_consequence(page: Page, sign_in: SignIn) -> None:
+    """H-157: a screen reader read the title and the button only."""
+    sign_in("sally")
+    open_order(page, title="Asked about")
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("dialog")).to_have_accessible_description("This cannot be undone.")
+
+
+def test_text_follows_the_size_that_the_reader_has_set(page: Page, sign_in: SignIn) -> None:
+    """H-157: only headings did."""
+    sign_in("sally")
+    page.goto("/app")
+    page.evaluate("document.documentElement.style.fontSize = '200%'")
+    assert page.evaluate("getComputedStyle(document.body).fontSize") == "30px"
