@@ -64,3 +64,10 @@ class Order(
         """Refuse an order that cannot be packed."""
         if self.title == "refuse me":
             raise ValidationError("No order is called that.", field="title")
+
+
+class Complaint(DocType, permissions={"Sales": "list read create write"}):
+    """What a customer says of an order."""
+
+    order = Link(options="Sales Order")
+    remark = Data()

@@ -1,5 +1,6 @@
 """A day's work in lists and forms: messages are where the user looks, what is typed is what is
-stored, and keyboard, screen reader and small screens reach everything (H-157, H-158, H-166)."""
+stored, and keyboard, screen reader and small screens reach everything (H-157, H-158,
+H-166, H-202, H-205, H-210, H-211)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def open_order(page: Page, **fields: Any) -> None:
 
 
 def test_form_shows_message_where_the_user_is(page: Page, sign_in: SignIn) -> None:
-    """H-158: the message stood above the form, beyond the edge of the screen."""
+    """H-211: the message stood above the form, beyond the edge of the screen."""
     sign_in("sally")
     page.set_viewport_size(PHONE)
     open_order(page, title="Long", lines=[{"item": "a"}] * 8)
@@ -50,7 +51,7 @@ def test_form_shows_message_where_the_user_is(page: Page, sign_in: SignIn) -> No
 
 
 def test_form_shows_refusal_of_a_hidden_secret(page: Page, sign_in: SignIn) -> None:
-    """H-158: beside an input that is hidden until it is changed, it was neither read out nor in
+    """H-211: beside an input that is hidden until it is changed, it was neither read out nor in
     view."""
     sign_in("sally")
     page.set_viewport_size(PHONE)
@@ -64,7 +65,7 @@ def test_form_shows_refusal_of_a_hidden_secret(page: Page, sign_in: SignIn) -> N
 
 
 def test_number_with_comma_is_not_taken_for_another(page: Page, sign_in: SignIn) -> None:
-    """H-158: the browser drops the comma, and 1,5 was stored as 15."""
+    """H-210: the browser drops the comma, and 1,5 was stored as 15."""
     sign_in("sally")
     open_order(page, title="Comma", lines=[{"item": "a"}])
     rate = page.get_by_label("Rate")
@@ -82,7 +83,7 @@ def test_number_with_comma_is_not_taken_for_another(page: Page, sign_in: SignIn)
 
 
 def test_number_is_not_changed_by_scrolling(page: Page, sign_in: SignIn) -> None:
-    """H-158: the wheel over a field that has the focus changed its number."""
+    """H-210: the wheel over a field that has the focus changed its number."""
     sign_in("sally")
     open_order(page, title="Wheel", lines=[{"item": "a", "quantity": 5}])
     quantity = page.get_by_label("Quantity")
@@ -98,7 +99,7 @@ def test_number_is_not_changed_by_scrolling(page: Page, sign_in: SignIn) -> None
 
 
 def test_time_that_the_clocks_skip_is_refused(page: Page, sign_in: SignIn) -> None:
-    """H-158: half past two became half past three."""
+    """H-210: half past two became half past three."""
     sign_in("sally")
     open_order(page, title="Summer", called="2026-03-29T01:30:00Z")
     called = page.get_by_label("Called")
@@ -114,7 +115,7 @@ def test_time_that_the_clocks_skip_is_refused(page: Page, sign_in: SignIn) -> No
 def test_json_that_would_be_stored_as_another_is_refused(
     page: Page, sign_in: SignIn, text: str, said: str
 ) -> None:
-    """H-158: the number was stored as null, the first of two values lost."""
+    """H-210: the number was stored as null, the first of two values lost."""
     sign_in("sally")
     open_order(page, title="JSON", facts={"old": ['a": b', {"a": 1}]})
     facts = page.get_by_label("Facts")
@@ -127,7 +128,7 @@ def test_json_that_would_be_stored_as_another_is_refused(
 
 
 def test_sign_out_asks_before_what_is_typed_is_lost(page: Page, sign_in: SignIn) -> None:
-    """H-158: the browser asked when the session had ended, and what was typed could not be saved."""
+    """H-211: the browser asked when the session had ended, and nothing could be saved."""
     sign_in("sally")
     open_order(page, title="Typed")
     page.get_by_label("Title").fill("Not saved")
@@ -145,11 +146,24 @@ def test_sign_out_asks_before_what_is_typed_is_lost(page: Page, sign_in: SignIn)
     assert asked == [], "it was asked once"
 
 
+def test_link_is_suggested_by_title(page: Page, sign_in: SignIn) -> None:
+    """H-208: only names were searched, such as SO-0012, which nobody knows."""
+    sign_in("sally")
+    page.on("dialog", lambda dialog: dialog.accept())
+    for path, label in (("/new/Complaint", "Order"), ("/app/Complaint", "Order")):
+        page.goto(path)
+        page.get_by_label(label, exact=True).press_sequentially("of day 33")
+        option = page.locator("datalist option")
+        expect(option).to_have_count(1)
+        expect(option).to_have_text("Order of day 33")
+        expect(option).to_have_attribute("value", re.compile("^SO-"))
+
+
 # Lists
 
 
 def test_list_file_that_is_refused_is_told(page: Page, sign_in: SignIn) -> None:
-    """H-158: the browser saved the sign-in page, or the page of an error, as the file."""
+    """H-211: the browser saved the sign-in page, or the page of an error, as the file."""
     sign_in("admin")
     page.goto(f"{ORDERS}?status=Packed")
     files: list[str] = []
@@ -241,7 +255,7 @@ def test_list_can_be_acted_on_after_a_failed_reload(page: Page, sign_in: SignIn)
 
 
 def test_account_page_tells_results_where_the_user_is(page: Page, sign_in: SignIn) -> None:
-    """H-158: results and errors stood at the begin of a long page."""
+    """H-211: results and errors stood at the begin of a long page."""
     sign_in("hugo")
     page.set_viewport_size(PHONE)
     page.goto("/account")
@@ -256,7 +270,7 @@ def test_account_page_tells_results_where_the_user_is(page: Page, sign_in: SignI
 
 
 def test_console_tells_errors_where_the_user_is(page: Page, sign_in: SignIn) -> None:
-    """H-158."""
+    """H-211."""
     sign_in("admin")
     page.set_viewport_size(PHONE)
     page.goto("/app/console")
@@ -304,7 +318,7 @@ def test_delivery_page_keeps_focus_near_a_button_that_goes(page: Page, sign_in: 
 
 
 def test_question_reads_out_its_consequence(page: Page, sign_in: SignIn) -> None:
-    """H-157: a screen reader read the title and the button only."""
+    """H-211: a screen reader read the title and the button only."""
     sign_in("sally")
     open_order(page, title="Asked about")
     page.get_by_role("button", name="Delete").click()

@@ -12,6 +12,7 @@ from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import CONFIGURED, Field, Int, Link, Select, Table
 from fw_actors.documents.handle import child_of
 from fw_actors.webhooks.subscriptions import UNWATCHABLE
+from web.pages.listing import titles_beside
 from web.pages.wording import label_of
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ SECTIONS: Final[Mapping[tuple[str, str], str]] = {
 class FormField:
     """A field of the form. `value` is the input's text; `rows` are those of a table.
 
-    `path` is the page of the document that the value names.
+    `path` is the page of the document that the value names. A link is to a document of `target`,
+    which is also found by its fields `titles`.
 
     `open_cells`: of a table whose rows are locked some cells can still be changed.
     """
@@ -94,6 +96,7 @@ class FormField:
     locked: bool = False
     choices: tuple[str, ...] = ()
     target: str = ""
+    titles: tuple[str, ...] = ()
     length: int | None = None
     minimum: int | None = None
     maximum: int | None = None
@@ -211,7 +214,8 @@ def _input(
         stored = [made.value] if made.value else []
         return replace(made, choices=tuple(dict.fromkeys((*field.options, *stored))))
     if isinstance(field, Link):
-        return replace(made, target=str(field.options))
+        target = str(field.options)
+        return replace(made, target=target, titles=titles_beside(fw, target))
     if isinstance(field, Table):
         return _table(fw, meta, field, value, made)
     if (meta.name, field.name) == ("Webhook", "webhook_doctype"):

@@ -21,7 +21,7 @@ from fw_actors.errors import BadRequestError
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from web.pages.links import destinations, fields_beside
 from web.pages.rendering import document_path, list_path, new_path
-from web.pages.wording import DOCSTATUS, columns_of, described, label_of
+from web.pages.wording import DOCSTATUS, columns_of, described, label_of, titles_of
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -136,13 +136,15 @@ class FilterChoice:
 
 @dataclass(frozen=True)
 class ListFilter:
-    """A filter of the list; without choices a text field, of a DocType's names with `target`."""
+    """A filter of the list; without choices a text field, of a DocType's names with `target`,
+    which are also found by the fields `titles`."""
 
     name: str
     label: str
     value: str
     choices: tuple[FilterChoice, ...] = ()
     target: str = ""
+    titles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,10 @@ def listing(
         new=new_path(doctype) if _is_makeable(fw, meta) else None,
         search=query.get(SEARCH, ""),
         sort=query.get(SORT, ""),
-        filters=(*_filter_choices(meta, visible, _values(query)), _period(query.get(SINCE, ""))),
+        filters=(
+            *_filter_choices(fw, meta, visible, _values(query)),
+            _period(query.get(SINCE, "")),
+        ),
         begins=query.get(FROM, ""),
         ends=query.get(UNTIL, ""),
         filtered=bool(filters or conditions),
@@ -314,6 +319,17 @@ def visible_fields(fw: Fw, meta: Meta) -> Mapping[str, Field]:
         for name, field in meta.fields.items()
         if fw.rights.sees_level(meta, field.permlevel)
     }
+
+
+def titles_beside(fw: Fw, doctype: str) -> tuple[str, ...]:
+    """Return the fields with titles of a DocType's documents, by which links to them are found."""
+    meta = fw.documents.registry.meta(doctype)
+    visible = visible_fields(fw, meta)
+    return tuple(
+        name
+        for name in dict.fromkeys(titles_of(meta))
+        if name in visible and visible[name].type == "Data" and name != meta.naming.field
+    )
 
 
 def searchable(meta: Meta, visible: Mapping[str, Field]) -> tuple[str, ...]:
@@ -389,7 +405,7 @@ def _typed(meta: Meta, name: str, text: str) -> Any:
 
 
 def _filter_choices(
-    meta: Meta, visible: Mapping[str, Field], values: Mapping[str, str]
+    fw: Fw, meta: Meta, visible: Mapping[str, Field], values: Mapping[str, str]
 ) -> list[ListFilter]:
     """Return the filters of the form, and the other filters of the query."""
     offered = []
@@ -402,10 +418,9 @@ def _filter_choices(
         elif isinstance(field, Check) and field.name in columns_of(meta, visible):
             offered.append(_choosing(field.name, [("1", "Yes"), ("0", "No")], values))
         elif isinstance(field, Link):
-            value = values.get(field.name, "")
-            offered.append(
-                ListFilter(field.name, label_of(field.name), value, (), str(field.options))
-            )
+            value, target = values.get(field.name, ""), str(field.options)
+            titles = titles_beside(fw, target)
+            offered.append(ListFilter(field.name, label_of(field.name), value, (), target, titles))
     for name in (*FILTERED_TEXTS.get(meta.name, ()), *values):
         if name not in {each.name for each in offered}:
             offered.append(ListFilter(name, label_of(name), values.get(name, "")))

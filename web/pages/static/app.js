@@ -140,10 +140,11 @@ export async function copy(text, button) {
   setTimeout(() => { label.data = "Copy"; }, 4000);
 }
 
-// The titles of documents with random names; they are also offered by their titles.
+// Further fields by which documents are offered.
 const CALLED = { Webhook: ["title", "url"], User: ["fullName", "email"] };
 
-// Offer the names of the linked DocType while the user types into an input with data-target.
+// Offer the documents of the linked DocType while the user types into an input with data-target: by
+// their names and, with data-titles, their titles.
 export function suggest(root = document) {
   for (const input of root.querySelectorAll("input[data-target]:not([list], [readonly])")) {
     const list = document.createElement("datalist");
@@ -156,7 +157,8 @@ export function suggest(root = document) {
       asked += 1;
       const turn = asked;
       const typed = input.value.replace(/[\\%_]/g, "\\$&");
-      const fields = ["name", ...(CALLED[input.dataset.target] ?? [])];
+      const titles = input.dataset.titles?.split(" ") ?? [];
+      const fields = [...new Set(["name", ...titles, ...(CALLED[input.dataset.target] ?? [])])];
       const query = new URLSearchParams({ filters: JSON.stringify([[fields, "like", `%${typed}%`]]), fields: JSON.stringify(fields), order_by: "name", limit: "20" });
       const found = await call("GET", `/api/resource/${encodeURIComponent(input.dataset.target)}?${query}`).catch(() => ({ data: [] }));
       if (turn !== asked) return; // another text was typed meanwhile
