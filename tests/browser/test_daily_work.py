@@ -12,7 +12,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.late_kit import OPERATION, ORDERS, make_order
-from tests.browser.webhook_kit import HEADERS, emit, make_webhook
+from tests.browser.webhook_kit import HEADERS, emit, make_webhook, status
+from tests.live_site import LiveReceiver, eventually
 
 SignIn = Callable[[str], None]
 PHONE: Any = {"width": 360, "height": 640}
@@ -238,6 +239,20 @@ def test_list_selection_is_shown_and_left_by_keys(page: Page, sign_in: SignIn) -
     expect(all_of_page).to_be_checked()
 
 
+def test_single_keys_can_be_switched_off(page: Page, sign_in: SignIn) -> None:
+    """H-157: words that are dictated to a page act as keys (WCAG 2.1.4)."""
+    sign_in("hugo")
+    page.goto("/account")
+    page.get_by_label("Single keys").uncheck()
+    page.goto("/app")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Find an id")).not_to_be_focused()
+    page.goto("/account")
+    page.get_by_label("Single keys").check()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Find an id")).to_be_focused()
+
+
 def test_list_can_be_acted_on_after_a_failed_reload(page: Page, sign_in: SignIn) -> None:
     """H-158: the buttons stayed off."""
     sign_in("admin")
@@ -281,6 +296,20 @@ def test_console_tells_errors_where_the_user_is(page: Page, sign_in: SignIn) -> 
     expect(message).to_be_in_viewport(ratio=1)
 
 
+def test_console_tells_errors_as_sentences(page: Page, sign_in: SignIn) -> None:
+    """H-209: they began with their word for programs: "status: the receiver answered 503."."""
+    sign_in("admin")
+    with LiveReceiver(503) as failing:
+        make_webhook(page, failing.url, "daily.failed", max_attempts=1)
+        delivery = emit(page, "daily.failed", {})
+        eventually(lambda: status(page, delivery) == "Failed")
+        page.goto("/app/console#failures-part")
+        causes = page.locator("#causes tbody tr").filter(has_text="answered 503")
+        expect(causes.get_by_text("The receiver answered 503.", exact=True)).to_be_visible()
+        causes.get_by_role("link", name="Show and replay").click()
+        expect(page.locator("#found tbody tr").filter(has_text=delivery)).to_be_visible()
+
+
 def test_console_marks_one_tab_in_forced_colours(page: Page, sign_in: SignIn) -> None:
     """H-157: the browser gives transparent borders a colour, and all tabs looked chosen."""
     sign_in("admin")
@@ -315,6 +344,7 @@ def test_delivery_page_keeps_focus_near_a_button_that_goes(page: Page, sign_in: 
     )
     expect(page.locator("[data-replay-one]")).to_be_visible()
     expect(page.get_by_role("region", name="State")).to_be_focused()
+    expect(page.get_by_role("button", name="Erase")).to_be_enabled()  # it appears with the end
 
 
 def test_question_reads_out_its_consequence(page: Page, sign_in: SignIn) -> None:

@@ -11,7 +11,7 @@ from tests.live_site import SECRET
 HEADERS = {"X-FW-CSRF": "1"}
 
 
-def make_webhook(page: Page, url: str, event: str, **fields: str) -> str:
+def make_webhook(page: Page, url: str, event: str, **fields: str | int) -> str:
     hook = {"event_type": "Custom", "custom_event": event, "secret": SECRET, "url": url, **fields}
     made = page.request.post("/api/resource/Webhook", data=hook, headers=HEADERS)
     assert made.ok, made.text()

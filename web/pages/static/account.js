@@ -1,7 +1,7 @@
 // My account: every action is a self-service operation of the JSON API.
 
 import { operation } from "./api.js";
-import { ask, copy, flash, tell } from "./app.js";
+import { ask, copy, flash, hasSingleKeys, setSingleKeys, tell } from "./app.js";
 import { blame, busy, enable, isFocusLeft, isValidInBrowser, onSubmit, revealable, still } from "./forms.js";
 import { saidOf, watch } from "./policy.js";
 
@@ -170,4 +170,9 @@ document.querySelector("main").addEventListener("click", async (event) => {
   if (sure !== null) await renew("The key is revoked.");
   keepFocus("api-keys-title");
 });
+
+const singleKeys = document.getElementById("single-keys");
+singleKeys.checked = hasSingleKeys();
+singleKeys.disabled = false;
+singleKeys.addEventListener("change", () => setSingleKeys(singleKeys.checked));
 enable("account");

@@ -334,6 +334,14 @@ function menu() {
   });
 }
 
+// Words that are dictated to a page act as keys: those without Ctrl can be switched off.
+const KEYS_OFF = "fw-single-keys-off";
+export const hasSingleKeys = () => localStorage.getItem(KEYS_OFF) === null;
+export function setSingleKeys(wanted) {
+  if (wanted) localStorage.removeItem(KEYS_OFF);
+  else localStorage.setItem(KEYS_OFF, "1");
+}
+
 // `/` searches, `j` and `k` move through the rows of a list, `?` shows the keys; not while typing.
 function keys() {
   const rows = () => [...document.querySelectorAll("main table.list tbody th a")];
@@ -350,7 +358,7 @@ function keys() {
   };
   document.addEventListener("keydown", (event) => {
     const busy = event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), select, textarea, dialog[open]");
-    if (busy || !Object.hasOwn(does, event.key)) return;
+    if (busy || !Object.hasOwn(does, event.key) || !hasSingleKeys()) return;
     event.preventDefault();
     does[event.key]();
   });

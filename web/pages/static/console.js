@@ -2,7 +2,7 @@
 
 import { operation } from "./api.js";
 import { ask, flash, report } from "./app.js";
-import { board, clock, element, path, shown, write } from "./board.js";
+import { board, clock, element, path, sentence, shown, write } from "./board.js";
 import { jobsChanged, showJobs } from "./console_jobs.js";
 import { busy, enable } from "./forms.js";
 import { Graph } from "./graph.js";
@@ -41,7 +41,7 @@ function show(view) {
   ]]));
   board("receivers", view.receivers.map((each) => [each.origin, [
     each.origin, badge(each.health), { number: each.waiting, more: each.moreWait }, { number: each.inFlight }, { number: each.window }, { number: each.limit },
-    each.failures ? `${number.format(each.failures)} in a row since ${clock(each.failingSince)}` : "", each.failures ? each.lastError : "",
+    each.failures ? `${number.format(each.failures)} in a row since ${clock(each.failingSince)}` : "", each.failures ? sentence(each.lastError) : "",
     each.lastSuccess ? clock(each.lastSuccess) : "",
     { acts: each.health === "untried" ? [] : [each.health === "paused" ? ["Resume", "resume", each.origin] : ["Pause", "pause", each.origin]] },
   ]]));
@@ -59,11 +59,11 @@ function show(view) {
   ]]), "");
   const failures = view.store.failures.reduce((sum, each) => sum + each.deliveries, 0);
   board("causes", view.store.failures.map((each) => [`${each.webhook}\n${each.error}`, [
-    { link: path("Webhook", each.webhook), text: each.label }, each.error || "no error is recorded", { number: each.deliveries }, clock(each.first), clock(each.last),
+    { link: path("Webhook", each.webhook), text: each.label }, sentence(each.error) || "no error is recorded", { number: each.deliveries }, clock(each.first), clock(each.last),
     { link: deliveriesOf(each), text: "Show and replay" },
   ]]), failures);
   board("failed", view.store.failed.map((each) => [each.delivery, [
-    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, { link: path("Webhook", each.webhook), text: each.webhook }, clock(each.at), each.error, { acts: [["Replay", "replay", each.delivery]] },
+    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, { link: path("Webhook", each.webhook), text: each.webhook }, clock(each.at), sentence(each.error), { acts: [["Replay", "replay", each.delivery]] },
   ]]), "");
   board("locks", view.store.locks.map((lock) => [lock.key, [
     lock.identifier || `somebody (${lock.key})`, lock.account || "none", clock(lock.until), { acts: lock.account ? [["Unlock", "unlock", lock.account]] : [] },
