@@ -213,13 +213,15 @@ function keepPlace() {
     }
     served.set(target.id, xhr.responseText);
     const { activeElement } = document;
-    if (target.contains(activeElement)) focused = { part: target.id, name: nameOf(activeElement) };
+    const isPolled = target.matches("[hx-trigger^=every]"); // or else by an action, which moves the focus itself
+    if (target.contains(activeElement)) focused = { part: target.id, name: nameOf(activeElement), isPolled };
   });
   addEventListener("htmx:afterSwap", () => {
     if (!focused || document.activeElement !== document.body) return;
     const part = document.getElementById(focused.part);
     const same = [...part?.querySelectorAll(focusable) ?? []].find((each) => nameOf(each) === focused.name);
-    const near = same ?? (part?.matches("section") ? part : part?.querySelector("section")); // a button that has gone
+    const section = focused.isPolled && (part?.matches("section") ? part : part?.querySelector("section"));
+    const near = same ?? (section || null); // a button may have gone
     if (near && !same) near.tabIndex = -1;
     near?.focus({ preventScroll: true });
     focused = null;
