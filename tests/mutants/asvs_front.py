@@ -322,7 +322,7 @@ ASVS_FRONT: Final = (
         "web/pages/static/app.js",
         "sessionStorage.setItem(FLASH, text);",
         "sessionStorage.setItem(FLASH, text);\nlocalStorage.setItem(location, document.title);",
-        _IN_SOURCES + "scripts_store_only_a_notice_and_a_run_number",
+        _IN_SOURCES + "scripts_store_only_a_notice_a_run_number_and_a_choice",
     ),
     Mutation(
         "htmx keeps pages in the browser",

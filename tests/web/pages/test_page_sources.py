@@ -55,9 +55,13 @@ def test_templates_escape_every_value() -> None:
     assert found == []
 
 
-def test_scripts_store_only_a_notice_and_a_run_number() -> None:
+def test_scripts_store_only_a_notice_a_run_number_and_a_choice() -> None:
     kept = {(where, key) for text in OWN_SCRIPTS.values() for where, key in KEPT.findall(text)}
-    assert kept == {("sessionStorage", "FLASH"), ("localStorage", "CLOSED")}
+    assert kept == {
+        ("sessionStorage", "FLASH"),
+        ("localStorage", "CLOSED"),
+        ("localStorage", "KEYS_OFF"),  # whether single keys are switched off
+    }
     others = [name for name, text in OWN_SCRIPTS.items() if OTHER_STORAGE.search(text)]
     assert others == []
 
