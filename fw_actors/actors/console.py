@@ -40,6 +40,7 @@ from fw_actors.actors.dispatcher import Pause, Resume
 from fw_actors.actors.metrics import Counter
 from fw_actors.config import ProcessPlace
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.permissions import require_administering
 from fw_actors.errors import FwError, NotFoundError, OverloadedError, PermissionDeniedError
 from fw_actors.ops.audit import Action
 from fw_actors.ops.console_facts import ConsoleFacts
@@ -62,6 +63,11 @@ NODE: Final = "node"
 DELIVERIES: Final = "deliveries"
 CountKey = tuple[str, str]
 """`NODE` and the path of a node, or `DELIVERIES` and a status."""
+
+
+def require_console(fw: Fw) -> None:
+    """Check that a user may use the console. Raises: PermissionDeniedError."""
+    require_administering(fw.rights, "The console")
 
 
 class PauseReach(NamedTuple):

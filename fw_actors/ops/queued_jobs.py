@@ -23,12 +23,12 @@ import sqlalchemy as sa
 
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import DELETION, Observer
+from fw_actors.documents.permissions import require_administering
 from fw_actors.documents.registry import Registry, Whitelisted
 from fw_actors.errors import (
     BadRequestError,
     ConflictError,
     NotFoundError,
-    PermissionDeniedError,
     ValidationError,
     runs_later,
 )
@@ -169,6 +169,7 @@ def _json(arguments: dict[str, Any]) -> str:
 
 
 QUEUES: Final = (APP_QUEUE, mail_queue.QUEUE)
+_ACT: Final = "Access to jobs"
 MAX_AT_ONCE: Final = 500
 """The maximum number of jobs that one `retry_matching` or `cancel_matching` changes."""
 
@@ -290,7 +291,7 @@ class JobControl:
         Raises: PermissionDeniedError; BadRequestError for an unknown queue or state, or a limit
             out of range.
         """
-        _require_administrator(fw)
+        require_administering(fw.rights, _ACT)
         if not 1 <= limit <= MAX_JOBS_LISTED:
             raise BadRequestError(f"limit must be between 1 and {MAX_JOBS_LISTED}.", field="limit")
         return _found(fw.tx, asked, limit, before, lock=False)
@@ -300,12 +301,12 @@ class JobControl:
 
         Raises: PermissionDeniedError.
         """
-        _require_administrator(fw)
+        require_administering(fw.rights, _ACT)
         return [str(name) for (name,) in fw.tx.rows(_FUNCTIONS)]
 
     def job(self, fw: Fw, number: int) -> JobFacts:
         """Return a job. Raises: PermissionDeniedError; NotFoundError."""
-        _require_administrator(fw)
+        require_administering(fw.rights, _ACT)
         return _job(fw, number, _ONE)
 
     def retry(self, fw: Fw, number: int) -> JobFacts:
@@ -344,7 +345,7 @@ class JobControl:
         refused: dict[JobState, str],
         act: Callable[[Fw, Sequence[JobFacts]], None],
     ) -> JobFacts:
-        _require_administrator(fw)
+        require_administering(fw.rights, _ACT)
         job = _job(fw, number, _ONE_LOCKED)
         if job.state in refused:
             raise ConflictError(f"Job {number} {refused[job.state]}")
@@ -361,7 +362,7 @@ class JobControl:
         refused: dict[JobState, str],
         act: Callable[[Fw, Sequence[JobFacts]], None],
     ) -> int:
-        _require_administrator(fw)
+        require_administering(fw.rights, _ACT)
         states = tuple(state for state in JobState if state not in refused)
         found = _found(fw.tx, asked, MAX_AT_ONCE, None, lock=True, states=states)
         if found:
@@ -430,11 +431,6 @@ def _conditions(now: int) -> dict[JobState, sa.ColumnElement[bool]]:
         JobState.LEASED: sa.and_(_J.next_at > now, _J.lease.is_not(None)),
         JobState.FAILED: _J.next_at.is_(None),
     }
-
-
-def _require_administrator(fw: Fw) -> None:
-    if not fw.rights.administers:
-        raise PermissionDeniedError("Jobs require the role System Manager without access scopes.")
 
 
 def _job(fw: Fw, number: int, statement: Statement) -> JobFacts:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from fw_actors.actors.console import Console
+from fw_actors.actors.console import Console, require_console
 from fw_actors.actors.gateway import Gateway
-from fw_actors.errors import PermissionDeniedError
 from web.exchange import Exchange
 from web.guard import api_key_of
 from web.operations import Operation, Route
@@ -43,7 +42,7 @@ class ConsolePages:
         """Show the page; its content comes by the stream."""
 
         def frame(fw: Fw) -> PageFrame:
-            require_administrator(fw)
+            require_console(fw)
             return page_frame(fw, "console")
 
         shown = await self._gateway.read(exchange.known_caller, frame, exchange.request_id)
@@ -73,12 +72,4 @@ class ConsolePages:
             caller = await self._gateway.authenticate(exchange.sid)
         elif key is not None:
             caller = await self._gateway.keys.caller(key, exchange.address)
-        await self._gateway.read(caller, require_administrator, exchange.request_id)
-
-
-def require_administrator(fw: Fw) -> None:
-    """Raises: PermissionDeniedError for all but System Managers without access scopes."""
-    if not fw.rights.administers:
-        raise PermissionDeniedError(
-            "This page requires the role System Manager without access scopes."
-        )
+        await self._gateway.read(caller, require_console, exchange.request_id)

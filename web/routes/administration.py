@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from fw_actors.access.recovery import SentLink
-from fw_actors.actors.console import Console
+from fw_actors.actors.console import Console, require_console
 from fw_actors.actors.gateway import Gateway
 from fw_actors.documents.fields import iso
 from web.exchange import Exchange
 from web.operations import Route
-from web.pages.console import require_administrator
 from web.response import Response, json_response
 from web.response_schemas import AccessRevokedResponse, InvitedResponse, SentLinkResponse
 from web.routes.operations import GatewayRoutes, value_or_none, write_route
@@ -176,7 +175,7 @@ class ConsoleRoutes:
     ) -> Route:
         async def handle(exchange: Exchange) -> Response:
             caller = exchange.known_caller
-            await self._gateway.read(caller, require_administrator, exchange.request_id)
+            await self._gateway.read(caller, require_console, exchange.request_id)
             (target,) = msgspec.structs.astuple(exchange.body)
             await act(caller.user, target, exchange.request_id)
             return json_response({"ok": True})
