@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 ID_BYTES: Final = 16
 PARENT_BYTES: Final = 8
-MAX_STATE: Final = 512
+MAX_STATE_CHARACTERS: Final = 512
 """Characters; a longer tracestate is dropped whole."""
 MAX_MEMBERS: Final = 32
 
 _SAMPLED: Final = 0x01
 _RANDOM: Final = 0x02  # of level 2: the trace-id is random
 _PARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_MAX_PARENT: Final = 512  # of a later version
+_MAX_PARENT_CHARACTERS: Final = 512  # of a later version
 _MEMBER: Final = re.compile(
     r"([a-z0-9][a-z0-9_\-*/@]{0,255})="
     r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
@@ -85,7 +85,7 @@ def read_context(parents: Sequence[str], states: Sequence[str] = ()) -> TraceCon
     if len(parents) != 1:
         return None
     text = parents[0].strip(_BLANKS)
-    match = _PARENT.fullmatch(text) if len(text) <= _MAX_PARENT else None
+    match = _PARENT.fullmatch(text) if len(text) <= _MAX_PARENT_CHARACTERS else None
     if match is None:
         return None
     version, trace_id, parent_id, flags, more = match.groups()
@@ -100,7 +100,7 @@ def read_context(parents: Sequence[str], states: Sequence[str] = ()) -> TraceCon
 def _state(lines: Sequence[str]) -> str:
     """Return a valid list as one text, else nothing."""
     text = ",".join(line.strip(_BLANKS) for line in lines).strip(_BLANKS)
-    if len(text) > MAX_STATE:
+    if len(text) > MAX_STATE_CHARACTERS:
         return ""
     members = [part.strip(_BLANKS) for part in text.split(",")]
     matches = [_MEMBER.fullmatch(member) for member in members if member]

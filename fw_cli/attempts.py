@@ -11,7 +11,7 @@ from fw_cli.context import CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.time_options import SINCE
-from fw_cli.values import MOST_LISTED, UTF8, WEBHOOK, AnyCase, WholeNumber, require_known
+from fw_cli.values import MAX_LISTED, UTF8, WEBHOOK, AnyCase, WholeNumber, require_known
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -51,7 +51,7 @@ _COLUMNS: Final = {
 @click.option("--since", type=SINCE, help="Only since this time: 7d, 12h, 30m, or ISO 8601 (UTC).")
 @click.option("--until", type=SINCE, help="Only before then.")
 @click.option(
-    "--limit", type=WholeNumber(1, MOST_LISTED), default=ATTEMPTS_LISTED, show_default=True,
+    "--limit", type=WholeNumber(1, MAX_LISTED), default=ATTEMPTS_LISTED, show_default=True,
     help="The maximum number of attempts.",
 )  # fmt: skip
 @as_json

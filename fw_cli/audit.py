@@ -12,7 +12,7 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, json_text, show
 from fw_cli.time_options import SINCE
-from fw_cli.values import MOST_LISTED, USER, Utf8, WholeNumber, suggestion, user_on_record
+from fw_cli.values import MAX_LISTED, USER, Utf8, WholeNumber, suggestion, user_on_record
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -54,7 +54,7 @@ class _Action(Utf8):
 @click.option("--target", help="Only events of this document.")
 @click.option("--since", type=SINCE, help="Only since this time: 7d, 12h, 30m, or ISO 8601 (UTC).")
 @click.option(
-    "--limit", type=WholeNumber(1, MOST_LISTED), default=50, show_default=True,
+    "--limit", type=WholeNumber(1, MAX_LISTED), default=50, show_default=True,
     help="The maximum number of events.",
 )  # fmt: skip
 @as_json

@@ -12,7 +12,7 @@ import msgspec
 from fw_cli.errors import CommandFailed
 from supervisors.service.site_files import path_in, peer_user
 
-LONGEST_ANSWER: Final = 8 * 1024 * 1024
+MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
 NOT_RUNNING: Final = (
     "the service is not running on this machine, or is still starting; see fw status"
 )
@@ -55,7 +55,7 @@ class ConsoleClient:
             await self.close()  # by the service, which may run again meanwhile
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_unix_connection(
-                path_in(self._address_file), limit=LONGEST_ANSWER
+                path_in(self._address_file), limit=MAX_ANSWER_BYTES
             )
             # Another user may have recreated the folder of a killed service.
             if peer_user(self._writer.get_extra_info("socket")) != self._address_file.stat().st_uid:

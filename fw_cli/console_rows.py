@@ -15,7 +15,7 @@ View = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Board:
+class Tab:
     """A tab: its columns, the function for its rows, and the text of an empty table."""
 
     id: str
@@ -149,30 +149,30 @@ def _day_and_clock(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-BOARDS: Final = (
-    Board("tree", "Actors", ("Name", "State", "Per s", "Restarts", "Last error", "Mailbox", "Alive",
-                             "Handled", "Failed"), _tree, "No actors are running."),
-    Board("receivers", "Receivers",
-          ("Receiver", "Health", "Waiting", "Failures", "In flight", "Slots now", "Limit"),
-          _receivers, "No delivery was sent since this process started, and none waits."),
-    Board("paused", "Paused Webhooks", ("Webhook", "Since", "Until"), _paused,
-          "No Webhook is paused."),
-    Board("queues", "Queues", ("Queue", "Ready", "Scheduled", "Leased", "Failed", "Oldest (s)"),
-          _queues, "The queues are empty."),
-    Board("deliveries", "Deliveries", ("Delivery", "Event", "Status", "Attempts", "When"),
-          _deliveries, "No delivery is in flight or waits for an attempt."),
-    Board("causes", "Causes", ("Webhook", "Cause", "Deliveries", "First", "Last"), _causes,
-          "No delivery has failed."),
-    Board("failed", "Failed", ("Delivery", "Event", "Webhook", "Last attempt", "Error"), _failed,
-          "No delivery has failed."),
-    Board("jobs", "Jobs", ("Job", "State", "Function", "Due", "Attempts", "Last error", "User"),
-          _jobs, "No jobs of apps and no mails wait or have failed."),
-    Board("locks", "Lockouts", ("Identifier", "Account", "Until"), _locks,
-          "No identifier is locked."),
-    Board("senders", "Processes", ("Process", "Where", "Of the latest", "Last attempt"), _senders,
-          "No delivery was sent in the last hour."),
-    Board("letters", "Dead letters", ("Recipient", "Message", "Reason", "When"), _letters,
-          "Every message was delivered."),
-    Board("traces", "Traces", ("When", "Actor", "Message"), _traces,
-          "Trace an actor (t) to record its messages for a minute."),
+TABS: Final = (
+    Tab("tree", "Actors", ("Name", "State", "Per s", "Restarts", "Last error", "Mailbox", "Alive",
+                           "Handled", "Failed"), _tree, "No actors are running."),
+    Tab("receivers", "Receivers",
+        ("Receiver", "Health", "Waiting", "Failures", "In flight", "Slots now", "Limit"),
+        _receivers, "No delivery was sent since this process started, and none waits."),
+    Tab("paused", "Paused Webhooks", ("Webhook", "Since", "Until"), _paused,
+        "No Webhook is paused."),
+    Tab("queues", "Queues", ("Queue", "Ready", "Scheduled", "Leased", "Failed", "Oldest (s)"),
+        _queues, "The queues are empty."),
+    Tab("deliveries", "Deliveries", ("Delivery", "Event", "Status", "Attempts", "When"),
+        _deliveries, "No delivery is in flight or waits for an attempt."),
+    Tab("causes", "Causes", ("Webhook", "Cause", "Deliveries", "First", "Last"), _causes,
+        "No delivery has failed."),
+    Tab("failed", "Failed", ("Delivery", "Event", "Webhook", "Last attempt", "Error"), _failed,
+        "No delivery has failed."),
+    Tab("jobs", "Jobs", ("Job", "State", "Function", "Due", "Attempts", "Last error", "User"),
+        _jobs, "No jobs of apps and no mails wait or have failed."),
+    Tab("locks", "Lockouts", ("Identifier", "Account", "Until"), _locks,
+        "No identifier is locked."),
+    Tab("senders", "Processes", ("Process", "Where", "Of the latest", "Last attempt"), _senders,
+        "No delivery was sent in the last hour."),
+    Tab("letters", "Dead letters", ("Recipient", "Message", "Reason", "When"), _letters,
+        "Every message was delivered."),
+    Tab("traces", "Traces", ("When", "Actor", "Message"), _traces,
+        "Trace an actor (t) to record its messages for a minute."),
 )  # fmt: skip

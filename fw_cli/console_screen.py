@@ -28,7 +28,7 @@ from fw_actors.rules.safe_output import escaped
 from fw_cli.console_client import ConsoleClient
 from fw_cli.console_dialogs import ConfirmDialog, TextDialog
 from fw_cli.console_order import RowOrder, arranged, described
-from fw_cli.console_rows import BOARDS, Board, TableRow, now_of
+from fw_cli.console_rows import TABS, Tab, TableRow, now_of
 from fw_cli.console_series import Series
 from fw_cli.errors import CommandFailed
 
@@ -41,7 +41,7 @@ GRAPHS: Final = (
 
 
 RETRY_SECONDS: Final = 1.0
-NOT_THERE: Final = "the service does not answer; trying again"
+NO_ANSWER_TITLE: Final = "the service does not answer; trying again"
 
 
 KEYS: Final = (
@@ -107,7 +107,7 @@ class ConsoleScreen(App[None]):
         super().__init__()
         self._watcher, self._actor = ConsoleClient(address_file), ConsoleClient(address_file)
         self._series = {name: Series() for name, _ in GRAPHS}
-        self._orders = {board.id: RowOrder() for board in BOARDS}
+        self._orders = {tab.id: RowOrder() for tab in TABS}
         self.view: dict[str, Any] = {}
 
     def compose(self) -> ComposeResult:
@@ -120,18 +120,18 @@ class ConsoleScreen(App[None]):
                     yield Sparkline([], id=f"graph-{name}")
                     yield Static("", id=f"scale-{name}", classes="scale")
         with TabbedContent(initial="tab-tree"):
-            for board in BOARDS:
-                with TabPane(board.title, id=f"tab-{board.id}"):
-                    yield Static(board.nothing, id=f"no-{board.id}", classes="nothing")
-                    yield DataTable(id=board.id, cursor_type="row", zebra_stripes=True)
+            for tab in TABS:
+                with TabPane(tab.title, id=f"tab-{tab.id}"):
+                    yield Static(tab.nothing, id=f"no-{tab.id}", classes="nothing")
+                    yield DataTable(id=tab.id, cursor_type="row", zebra_stripes=True)
         yield Static(id="hint", markup=False)
         yield Input(placeholder="show only rows with this text", id="filter")
         yield Footer()
 
     def on_mount(self) -> None:
         """Create the columns, and start following the service."""
-        for board in BOARDS:
-            self.query_one(f"#{board.id}", DataTable).add_columns(*board.columns)
+        for tab in TABS:
+            self.query_one(f"#{tab.id}", DataTable).add_columns(*tab.columns)
         self.query_one("#tree", DataTable).focus()
         self.watch_service()
 
@@ -150,7 +150,7 @@ class ConsoleScreen(App[None]):
                     self._begin_graphs((await self._watcher.ask("history"))["history"])
                 answer = await self._watcher.ask("view", after=number)
             except CommandFailed:  # stopped or restarting
-                self.sub_title, number = NOT_THERE, 0
+                self.sub_title, number = NO_ANSWER_TITLE, 0
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             self.sub_title = ""
@@ -178,21 +178,21 @@ class ConsoleScreen(App[None]):
         self._fill_all()
 
     def _fill_all(self) -> None:
-        for board in BOARDS:
+        for tab in TABS:
             if self.view:
-                rows = arranged(board.rows(self.view), self._orders[board.id])
-                self._fill(board, rows)
+                rows = arranged(tab.rows(self.view), self._orders[tab.id])
+                self._fill(tab, rows)
         self._hint()
 
     def _hint(self) -> None:
         """Show the keys of the visible tab, and the order of its rows."""
-        board = self._board()
-        parts = (HINTS.get(board.id, ""), described(self._orders[board.id], board.columns))
+        tab = self._tab()
+        parts = (HINTS.get(tab.id, ""), described(self._orders[tab.id], tab.columns))
         self.query_one("#hint", Static).update("   ".join(part for part in parts if part))
 
-    def _board(self) -> Board:
+    def _tab(self) -> Tab:
         active = self.query_one(TabbedContent).active
-        return next(board for board in BOARDS if f"tab-{board.id}" == active)
+        return next(tab for tab in TABS if f"tab-{tab.id}" == active)
 
     def on_tabbed_content_tab_activated(self) -> None:
         """Show the keys of the tab."""
@@ -206,18 +206,18 @@ class ConsoleScreen(App[None]):
 
     def action_details(self) -> None:
         """Show all cells of the selected row, some of which a narrow terminal cuts off."""
-        board = self._board()
-        key = self._chosen(board.id)
-        cells = next((cells for found, cells in board.rows(self.view) if found == key), None)
+        tab = self._tab()
+        key = self._chosen(tab.id)
+        cells = next((cells for found, cells in tab.rows(self.view) if found == key), None)
         if cells is None:
             self.notify("There is no row to show.")
             return
-        width = max(map(len, board.columns))
+        width = max(map(len, tab.columns))
         lines = [
             Text(f"{name:<{width}}  ") + _literal(cell.strip())
-            for name, cell in zip(board.columns, cells, strict=True)
+            for name, cell in zip(tab.columns, cells, strict=True)
         ]
-        self.push_screen(TextDialog(board.title, lines))
+        self.push_screen(TextDialog(tab.title, lines))
 
     def on_data_table_row_selected(self) -> None:
         """Show the row on which enter was pressed."""
@@ -226,13 +226,13 @@ class ConsoleScreen(App[None]):
     def action_filter(self) -> None:
         """Ask for the text that rows must contain."""
         typed = self.query_one("#filter", Input)
-        typed.value = self._orders[self._board().id].text
+        typed.value = self._orders[self._tab().id].text
         typed.display = True
         typed.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Show only the rows that contain the typed text."""
-        self._arrange(replace(self._orders[self._board().id], text=event.value))
+        self._arrange(replace(self._orders[self._tab().id], text=event.value))
 
     def on_input_submitted(self) -> None:
         """Return to the rows; the filter stays."""
@@ -241,34 +241,34 @@ class ConsoleScreen(App[None]):
     def action_show_all(self) -> None:
         """Show all rows again."""
         self._leave_filter()
-        self._arrange(replace(self._orders[self._board().id], text=""))
+        self._arrange(replace(self._orders[self._tab().id], text=""))
 
     def action_sort(self) -> None:
         """Sort by the next column."""
-        board = self._board()
-        self._arrange(self._orders[board.id].next_column(len(board.columns)))
+        tab = self._tab()
+        self._arrange(self._orders[tab.id].next_column(len(tab.columns)))
 
     def action_reverse(self) -> None:
         """Reverse the order."""
-        self._arrange(self._orders[self._board().id].reversed())
+        self._arrange(self._orders[self._tab().id].reversed())
 
     def _leave_filter(self) -> None:
         self.query_one("#filter", Input).display = False
-        self.query_one(f"#{self._board().id}", DataTable).focus()
+        self.query_one(f"#{self._tab().id}", DataTable).focus()
 
     def _arrange(self, order: RowOrder) -> None:
-        self._orders[self._board().id] = order
+        self._orders[self._tab().id] = order
         self._fill_all()
 
-    def _fill(self, board: Board, rows: Sequence[TableRow]) -> None:
+    def _fill(self, tab: Tab, rows: Sequence[TableRow]) -> None:
         """Update rows in place if their keys are unchanged, so that the cursor stays."""
-        sentence = self.query_one(f"#no-{board.id}", Static)
-        filtered = bool(self._orders[board.id].text)
-        sentence.update("No row has this text; escape shows all." if filtered else board.nothing)
+        sentence = self.query_one(f"#no-{tab.id}", Static)
+        filtered = bool(self._orders[tab.id].text)
+        sentence.update("No row has this text; escape shows all." if filtered else tab.nothing)
         sentence.display = not rows
-        table: DataTable[Text] = self.query_one(f"#{board.id}", DataTable)
+        table: DataTable[Text] = self.query_one(f"#{tab.id}", DataTable)
         if [key for key, _ in rows] != [str(key.value) for key in table.rows]:
-            chosen = self._chosen(board.id)
+            chosen = self._chosen(tab.id)
             table.clear()
             for key, cells in rows:
                 table.add_row(*map(_literal, cells), key=key)
@@ -281,22 +281,22 @@ class ConsoleScreen(App[None]):
                 if table.get_cell_at((index, place)) != cell:  # type: ignore[arg-type] # a Coordinate
                     table.update_cell_at((index, place), cell)  # type: ignore[arg-type]
 
-    def _chosen(self, board: str) -> str:
+    def _chosen(self, tab: str) -> str:
         """Return the key of the row under the cursor, or an empty text."""
-        table: DataTable[Text] = self.query_one(f"#{board}", DataTable)
+        table: DataTable[Text] = self.query_one(f"#{tab}", DataTable)
         if not table.row_count:
             return ""
         return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
 
-    def _on(self, board: str) -> str:
-        """Return the selected row of a board if that board is visible."""
-        return self._chosen(board) if self.query_one(TabbedContent).active == f"tab-{board}" else ""
+    def _on(self, tab: str) -> str:
+        """Return the selected row of a tab if that tab is visible."""
+        return self._chosen(tab) if self.query_one(TabbedContent).active == f"tab-{tab}" else ""
 
-    def _selected(self, board: str, key: str) -> str:
-        """Return the selected row of a board if it is visible; else show where the key applies."""
-        chosen = self._on(board)
+    def _selected(self, tab: str, key: str) -> str:
+        """Return the selected row of a tab if it is visible; else show where the key applies."""
+        chosen = self._on(tab)
         if not chosen:
-            title = next(each.title for each in BOARDS if each.id == board)
+            title = next(each.title for each in TABS if each.id == tab)
             self.notify(f"{key} applies to a row of the tab {title}.", markup=False)
         return chosen
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_SECONDS: Final = 60.0
+MAX_STORY_SECONDS: Final = 60.0
 REFRESH_SECONDS: Final = 0.2
 _REMOVALS: Final = 3
 FAILURES: Final = (503, 503, 503, 204)
@@ -123,7 +123,7 @@ async def _demo(keep: bool) -> bool:
         async with trio.open_nursery() as watching:
             ending = trio.Event()
             watching.start_soon(_watch, signals, Path(folder), ending)
-            with trio.move_on_after(MAX_SECONDS) as limit:
+            with trio.move_on_after(MAX_STORY_SECONDS) as limit:
                 config = make_site(Path(folder), entropy)
                 async with trio.open_nursery() as nursery:
                     for receiver in receivers:
@@ -144,12 +144,12 @@ async def _demo(keep: bool) -> bool:
 
 async def _watch(signals: AsyncIterator[int], folder: Path, ending: trio.Event) -> None:
     """Set `ending` at the first signal; at a second one delete the site and end by that signal."""
-    from supervisors.service.console_socket import forget
+    from supervisors.service.console_socket import remove_socket
     from supervisors.service.site_files import SitePaths
 
     async for number in signals:
         if ending.is_set():
-            forget(SitePaths(folder).console)  # its socket is in another folder
+            remove_socket(SitePaths(folder).console)  # its socket is in another folder
             for _ in range(_REMOVALS):  # the service's threads may still create files
                 shutil.rmtree(folder, ignore_errors=True)
             signal.signal(number, signal.SIG_DFL)

@@ -56,7 +56,7 @@ def _examine(context: CommandContext) -> Sequence[Section]:
     )
     from fw_actors.version import __version__
     from fw_cli.service_state import service_state
-    from supervisors.service.examination import evaluate_service, service_facts
+    from supervisors.service.doctor import evaluate_service, service_facts
     from supervisors.service.site_files import UnusableDataFolder
 
     opened: Sequence[Section]

@@ -28,7 +28,7 @@ _STDIN: Final = "-"
 _LINES_PER_TRANSACTION: Final = 500
 _BYTES_PER_TRANSACTION: Final = 4 * 1024 * 1024
 _DUPLICATE: Final = "DuplicateError"
-_MAX_SHOWN: Final = 1_000
+_MAX_SHOWN_REFUSALS: Final = 1_000
 OVERLOADED_ATTEMPTS: Final = 30
 
 
@@ -252,7 +252,7 @@ async def _written(site: Site, events: list[dict[str, Any]]) -> list[dict[str, A
 
 def _refuse(result: Emission, number: int, message: str) -> None:
     result.refusals += 1
-    if len(result.refused) < _MAX_SHOWN:
+    if len(result.refused) < _MAX_SHOWN_REFUSALS:
         result.refused.append({"line": number, "error": message})
 
 

@@ -63,7 +63,12 @@ def erase(
     async def use(site: Site) -> list[str]:
         import trio
 
-        from fw_actors.webhooks.erasure import MAX_AT_ONCE, MAX_FOUND, erasable, erase_many
+        from fw_actors.webhooks.erasure import (
+            MAX_ERASABLE_DELIVERIES,
+            MAX_ERASED_DELIVERIES,
+            erasable,
+            erase_many,
+        )
         from fw_actors.webhooks.erasure import erase as erase_one
 
         if delivery is not None:
@@ -74,14 +79,14 @@ def erase(
         names: list[str] = []
         while True:
             found, before = await site.read(ADMINISTRATOR, find), len(names)
-            for begin in range(0, len(found), MAX_AT_ONCE):
+            for begin in range(0, len(found), MAX_ERASED_DELIVERIES):
                 advance(before + begin, before + len(found))
-                part = found[begin : begin + MAX_AT_ONCE]
+                part = found[begin : begin + MAX_ERASED_DELIVERIES]
                 names += await site.write(
                     ADMINISTRATOR, partial(erase_many, audit=site.audit, deliveries=part)
                 )
                 await trio.sleep(_PAUSE_SECONDS)
-            if len(found) < MAX_FOUND or len(names) == before:
+            if len(found) < MAX_ERASABLE_DELIVERIES or len(names) == before:
                 return names
 
     with progress("erasing") as advance:

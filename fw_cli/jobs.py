@@ -224,13 +224,13 @@ def _repeated(context: CommandContext, act: Callable[[Site, Fw], int]) -> int:
     """
 
     async def use(site: Site) -> int:
-        from fw_actors.ops.queued_jobs import MAX_AT_ONCE
+        from fw_actors.ops.queued_jobs import MAX_CHANGED_JOBS
 
         total = 0
         while True:
             done = await site.write(ADMINISTRATOR, lambda fw: act(site, fw))
             total += done
-            if done < MAX_AT_ONCE:
+            if done < MAX_CHANGED_JOBS:
                 return total
 
     return context.on_site(use)

@@ -82,7 +82,7 @@ def create(
             for each in roles:
                 require_known(fw, "Role", each)
             user = add_user(fw, account, email, "", roles)["name"]
-        return make_key_for(fw, site.api_keys, site.outbox, site.config.auth, user, label, days)
+        return make_key_for(fw, site.api_keys, site.mail_queue, site.config.auth, user, label, days)
 
     made = context.write(work)
     if as_json:

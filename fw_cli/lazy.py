@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-LONGEST: Final = 300
+MAX_HELP_CHARACTERS: Final = 300
 """The maximal length of a sentence in a list of commands."""
 _CUTOFF: Final = 0.7  # 0.6, the default, finds that `bogus` is like `logs`
 
@@ -41,7 +41,7 @@ class FullHelpGroup(click.Group):
         """List the commands with the first sentence of their help."""
         commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         listed = [
-            (name, command.get_short_help_str(LONGEST))
+            (name, command.get_short_help_str(MAX_HELP_CHARACTERS))
             for name, command in commands
             if command is not None and not command.hidden
         ]

@@ -16,7 +16,7 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.values import WholeNumber
 
-_MOST: Final = 100_000
+_MAX_LINES: Final = 100_000
 _BLOCK_BYTES: Final = 64 * 1024
 _POLL_SECONDS: Final = 0.2
 
@@ -29,7 +29,7 @@ _POLL_SECONDS: Final = 0.2
     )
 )
 @click.option(
-    "--lines", "-n", type=WholeNumber(1, _MOST), default=50, show_default=True,
+    "--lines", "-n", type=WholeNumber(1, _MAX_LINES), default=50, show_default=True,
     help="The number of lines from the end.",
 )  # fmt: skip
 @click.option("--follow", "-f", is_flag=True, help="Also print new lines, until Ctrl-C.")

@@ -17,7 +17,8 @@ password_stdin = click.option(
     "--password-stdin", is_flag=True, help="Read the password from the first line of stdin."
 )
 
-_MAX_BYTES: Final = 65_536  # far above the policy's limit, so that the policy can reject it
+# Far above the policy's limit, so that the policy can reject it.
+_MAX_PASSWORD_BYTES: Final = 65_536
 
 
 def take_password(*, from_stdin: bool) -> str:
@@ -38,7 +39,7 @@ def first_line(what: str, option: str) -> str:
 
     Raises: CommandFailed if stdin is empty or is not text.
     """
-    line: bytes = b"" if sys.stdin is None else sys.stdin.buffer.readline(_MAX_BYTES)
+    line: bytes = b"" if sys.stdin is None else sys.stdin.buffer.readline(_MAX_PASSWORD_BYTES)
     if not line:
         raise CommandFailed(f"{option} was given, but stdin is empty")
     try:

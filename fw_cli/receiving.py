@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 _READ_SECONDS: Final = 30
-_MAX_SHOWN: Final = 2000
+_MAX_SHOWN_CHARACTERS: Final = 2000
 _STDIN: Final = "-"
 
 
@@ -307,7 +307,7 @@ class _ReceivedRequests:
             verdict = "verified" if verification.verified else " ".join(verification.faults)
         say(f"{request.headers.get('webhook-id', '-')} {event or '-'} {handler.path}: {verdict}")
         text = request.body.decode("utf-8", "replace")
-        say(f"  {text[:_MAX_SHOWN]}{' …' if len(text) > _MAX_SHOWN else ''}")
+        say(f"  {text[:_MAX_SHOWN_CHARACTERS]}{' …' if len(text) > _MAX_SHOWN_CHARACTERS else ''}")
 
 
 def _save(folder: Path, number: int, request: SavedRequest) -> Path:

@@ -66,7 +66,7 @@ def _exit_with(error: BaseException, context: CommandContext) -> NoReturn:
 
 def _serve(context: CommandContext, assignment: Assignment) -> None:
     from fw_actors.webhooks.subscriptions import SharedSubscriptions
-    from supervisors.service.control_channel import Siblings
+    from supervisors.service.control_channel import PeerProcesses
     from supervisors.service.run import serve_process
     from supervisors.service.tree import Inherited
     from web.listening import Bound
@@ -74,15 +74,15 @@ def _serve(context: CommandContext, assignment: Assignment) -> None:
     context.take_config(assignment.config())
     place = assignment.place
     log = context.logger(service=True)
-    siblings = Siblings(place)
+    peers = PeerProcesses(place)
     inherited = Inherited(
         Bound(socket.socket(fileno=assignment.listening), assignment.url),
         SharedSubscriptions(assignment.subscriptions, place),
-        siblings,
+        peers,
         assignment.alone,
     )
     open_service = partial(open_site_service, context, log, front=True, inherited=inherited)
-    run_logged(partial(serve_process, assignment, siblings, open_service, log), log)
+    run_logged(partial(serve_process, assignment, peers, open_service, log), log)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def shell(context: CommandContext, commit: bool, user: str) -> None:
         raise CommandFailed(f"{counted(failed, 'input')} failed")
 
 
-class _Wish(Enum):
+class _TransactionCommand(Enum):
     """The transaction command that an input called: begin, commit or rollback."""
 
     BEGIN = "begin"
@@ -89,12 +89,12 @@ class ShellSession:
     def __init__(self, site: Site, user: str, context: CommandContext, *, commit: bool) -> None:
         self._site, self._user, self._context, self._commit = site, user, context, commit
         self._compile = code.compile_command
-        self._wish: _Wish | None = None
+        self._command: _TransactionCommand | None = None
         self.failed = 0
         self.names: dict[str, Any] = {
             "__name__": "__console__",
             "fw": None,
-            **{wish.value: partial(self._ask, wish) for wish in _Wish},
+            **{command.value: partial(self._ask, command) for command in _TransactionCommand},
         }
 
     async def run(self) -> None:
@@ -111,7 +111,7 @@ class ShellSession:
                 if source is None:
                     return
                 await self._alone(source)
-                if self._take_wish() is _Wish.BEGIN:
+                if self._take_command() is _TransactionCommand.BEGIN:
                     await self._together()
         except _EndOfShell:
             return
@@ -139,10 +139,10 @@ class ShellSession:
                     self._execute(source, fw)
             except _RolledBackInput:
                 continue
-            wish = self._take_wish()
-            if wish is _Wish.COMMIT:
+            command = self._take_command()
+            if command is _TransactionCommand.COMMIT:
                 return
-            if wish is _Wish.ROLLBACK:
+            if command is _TransactionCommand.ROLLBACK:
                 click.echo("rolled back")
                 raise _RolledBackInput
 
@@ -188,12 +188,12 @@ class ShellSession:
         for line in self._context.scrubber.scrub_known(text).splitlines():
             click.echo(escaped(line), err=True)
 
-    def _ask(self, wish: _Wish) -> None:
-        self._wish = wish
+    def _ask(self, command: _TransactionCommand) -> None:
+        self._command = command
 
-    def _take_wish(self) -> _Wish | None:
-        wish, self._wish = self._wish, None
-        return wish
+    def _take_command(self) -> _TransactionCommand | None:
+        command, self._command = self._command, None
+        return command
 
     def _read(self, prompt: str) -> CodeType | None:
         """Return the next complete input, compiled; None at the end of stdin."""

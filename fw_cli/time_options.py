@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-Moment = Callable[[int], int]
+TimeResolver = Callable[[int], int]
 """Returns the time in ms since the epoch, given the current time."""
 
 _AMOUNT_AND_UNIT: Final = re.compile(r"([0-9]{1,6})([dhm])\Z")
@@ -18,14 +18,14 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Since(click.ParamType[Moment]):
+class Since(click.ParamType[TimeResolver]):
     """The type of `--since`."""
 
     name = "moment"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Moment:
+    ) -> TimeResolver:
         """Return the parsed time; a time without an offset is UTC."""
         if callable(value):
             return value  # type: ignore[no-any-return]

@@ -26,17 +26,18 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-_MAX_COMPARED: Final = 10_000
-_MAX_DELIVERIES: Final = 1_000  # their ids are long and alike, so that each comparison takes longer
+_MAX_COMPARED_NAMES: Final = 10_000
+# Their ids are long and alike, so that each comparison takes longer.
+_MAX_COMPARED_DELIVERIES: Final = 1_000
 _ALIKE: Final = 0.6
 _ALIKE_IDS: Final = 0.9  # two ids of the same hour have a third of their characters in common
-_MAX_SUGGESTED: Final = 3
-_MAX_SHOWN: Final = 140
+_MAX_SUGGESTIONS: Final = 3
+_MAX_SHOWN_CHARACTERS: Final = 140
 MAX_NAMES: Final = 100
-MOST_LISTED: Final = 10_000  # deliveries, attempts or Audit Events; over HTTP there are pages
+MAX_LISTED: Final = 10_000  # deliveries, attempts or Audit Events; over HTTP there are pages
 _ANSWER_SECONDS: Final = 1.0
 _BUILT_IN: Final = ("Administrator", "Guest")  # no account has these names
-_HIGHEST: Final = "\U0010ffff"
+_MAX_CHARACTER: Final = "\U0010ffff"
 
 
 class Utf8(click.ParamType[str]):
@@ -49,7 +50,7 @@ class Utf8(click.ParamType[str]):
         text = str(value)
         shown = text.encode("utf-8", "backslashreplace").decode()
         if shown != text:
-            self.fail(f"'{shown[:_MAX_SHOWN]}' is not text in UTF-8.", param, ctx)
+            self.fail(f"'{shown[:_MAX_SHOWN_CHARACTERS]}' is not text in UTF-8.", param, ctx)
         return text
 
 
@@ -101,7 +102,7 @@ class WholeNumber(click.IntRange):
         try:
             int(value)
         except ValueError:
-            self.fail(f"{str(value)[:_MAX_SHOWN]!r} is not a whole number.", param, ctx)
+            self.fail(f"{str(value)[:_MAX_SHOWN_CHARACTERS]!r} is not a whole number.", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -141,7 +142,9 @@ def values_in_file(path: Path, table: str, column: str, prefix: str) -> list[str
             f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_ANSWER_SECONDS
         )
         with closing(opened) as connection:
-            rows = connection.execute(_statement(table, column, "?"), (prefix, prefix + _HIGHEST))
+            rows = connection.execute(
+                _statement(table, column, "?"), (prefix, prefix + _MAX_CHARACTER)
+            )
             return [str(value) for (value,) in rows.fetchall()]
     except sqlite3.Error:
         return []
@@ -155,7 +158,7 @@ def values_in_database(url: str, table: str, column: str, prefix: str) -> list[s
         with psycopg.connect(url, connect_timeout=2, autocommit=True) as connection:
             connection.execute(f"SET statement_timeout = {int(_ANSWER_SECONDS * 1000)}")
             statement = _statement(table, column, "%s")
-            rows = connection.execute(statement.encode(), (prefix, prefix + _HIGHEST))
+            rows = connection.execute(statement.encode(), (prefix, prefix + _MAX_CHARACTER))
             return [str(value) for (value,) in rows.fetchall()]
     except psycopg.Error:
         return []
@@ -180,7 +183,7 @@ def require_known(fw: Fw, doctype: str, name: str) -> str:
     if fw.exists(doctype, name) is None:
         deliveries = doctype == "Webhook Delivery"
         fields = ["name", "title"] if doctype == "Webhook" else ["name"]
-        most = _MAX_DELIVERIES if deliveries else _MAX_COMPARED
+        most = _MAX_COMPARED_DELIVERIES if deliveries else _MAX_COMPARED_NAMES
         rows = fw.get_all(doctype, fields=fields, order_by="name desc", limit=most)
         called = []
         for row in rows:  # a document with a title has one text, whichever of the two is alike
@@ -284,7 +287,7 @@ def known_user(site: Site, fw: Fw, who: str) -> Any:
     try:
         return named(fw, site.accounts, who)
     except NotFoundError as error:
-        rows = fw.get_all("User", fields=["name", "email"], limit=_MAX_COMPARED)
+        rows = fw.get_all("User", fields=["name", "email"], limit=_MAX_COMPARED_NAMES)
         known = [row[field] for row in rows for field in ("name", "email")]
         raise CommandFailed(f"{error}{suggestion(who, known)}") from None
 
@@ -308,6 +311,6 @@ def _suggestion(given: str, known: list[tuple[str, str]], cutoff: float = _ALIKE
     shown: dict[str, list[str]] = {}
     for name, text in known:
         shown.setdefault(name.lower(), []).append(text)
-    near = get_close_matches(given.lower(), shown, n=_MAX_SUGGESTED, cutoff=cutoff)
+    near = get_close_matches(given.lower(), shown, n=_MAX_SUGGESTIONS, cutoff=cutoff)
     texts = dict.fromkeys(text for each in near for text in shown[each])
-    return f" Did you mean {' or '.join(list(texts)[:_MAX_SUGGESTED])}?" if near else ""
+    return f" Did you mean {' or '.join(list(texts)[:_MAX_SUGGESTIONS])}?" if near else ""

@@ -18,13 +18,13 @@ from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.time_options import DURATION
-from fw_cli.values import DELIVERY, MOST_LISTED, WEBHOOK, AnyCase, WholeNumber, require_known
+from fw_cli.values import DELIVERY, MAX_LISTED, WEBHOOK, AnyCase, WholeNumber, require_known
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.errors import FwError
     from fw_actors.ops.site import Site
-    from fw_actors.webhooks.diagnostics import DeliveryReport, TrialResult
+    from fw_actors.webhooks.diagnostics import DeliveryReport, TestEventResult
     from fw_actors.webhooks.pacing import WebhookPause
 
 _DEFAULT_LIMIT: Final = 20  # C-115
@@ -83,7 +83,7 @@ for _command in (
 )  # fmt: skip
 @click.option("--webhook", type=WEBHOOK, help="Only deliveries of this Webhook.")
 @click.option(
-    "--limit", type=WholeNumber(1, MOST_LISTED), default=_DEFAULT_LIMIT, show_default=True,
+    "--limit", type=WholeNumber(1, MAX_LISTED), default=_DEFAULT_LIMIT, show_default=True,
     help="The maximum number of deliveries.",
 )  # fmt: skip
 @click.option("--attempts", is_flag=True, help="Show the attempts of each, newest first.")
@@ -208,10 +208,10 @@ def pause(context: CommandContext, webhook: str, duration: int | None, as_json: 
     have ended. Nothing is lost: order and attempts of the waiting deliveries are unchanged.
     """
     from fw_actors.documents.fields import iso
-    from fw_actors.webhooks.pacing import MAX_SECONDS
+    from fw_actors.webhooks.pacing import MAX_PAUSE_SECONDS
 
-    if duration is not None and duration > MAX_SECONDS:
-        raise click.UsageError(f"--for: the time must be at most {MAX_SECONDS // _DAY}d.")
+    if duration is not None and duration > MAX_PAUSE_SECONDS:
+        raise click.UsageError(f"--for: the time must be at most {MAX_PAUSE_SECONDS // _DAY}d.")
 
     def change(site: Site, fw: Fw) -> WebhookPause | FwError:
         return site.pauses.pause(fw, require_known(fw, "Webhook", webhook), duration)
@@ -286,9 +286,9 @@ def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
     The event is not stored. Exits 1 if the receiver did not answer with 2xx.
     """
 
-    async def use(site: Site) -> TrialResult:
+    async def use(site: Site) -> TestEventResult:
         from fw_actors.http import open_sender
-        from fw_actors.webhooks.diagnostics import Trial
+        from fw_actors.webhooks.diagnostics import TestEventSender
 
         config = site.config
         await site.read(ADMINISTRATOR, lambda fw: require_known(fw, "Webhook", webhook))
@@ -297,7 +297,9 @@ def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
             proxy=config.egress_proxy,
             certificates=config.client_certificates,
         ) as sender:
-            return await Trial(site, sender).send(webhook, lambda fn: site.read(ADMINISTRATOR, fn))
+            return await TestEventSender(site, sender).send(
+                webhook, lambda fn: site.read(ADMINISTRATOR, fn)
+            )
 
     from fw_actors.rules.safe_output import escaped
 
@@ -311,7 +313,7 @@ def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _show_result(result: TrialResult) -> None:
+def _show_result(result: TestEventResult) -> None:
     times = result.times
     steps = {
         "dns": times.dns, "connect": times.connect, "tls": times.tls, "response": times.answer,

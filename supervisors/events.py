@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from supervisors.member import Member
+from supervisors.supervised_child import SupervisedChild
 
 
 @dataclass(frozen=True, slots=True)
 class ChildEnded:
     """The unrequested end of a run; `run` is its number."""
 
-    member: Member
+    member: SupervisedChild
     error: Exception | None
     run: int
 
@@ -23,7 +23,7 @@ class RestartDue:
     def __init__(
         self,
         notify: Callable[[RestartDue], None],
-        members: Sequence[Member],
+        members: Sequence[SupervisedChild],
         delay: float,
     ) -> None:
         self.members = tuple(members)
@@ -34,6 +34,6 @@ class RestartDue:
         """Notify the supervisor; called by the runtime's deadlines."""
         self._notify(self)
 
-    def is_within(self, members: Sequence[Member]) -> bool:
+    def is_within(self, members: Sequence[SupervisedChild]) -> bool:
         """Return whether a restart of `members` includes this one."""
         return set(self.members) <= set(members)

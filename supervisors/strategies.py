@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fw_actors.runtime import Entropy, RestartIntensity
-from fw_actors.runtime.supervision import History, after_failure, backoff_delay
+from fw_actors.runtime.supervision import FailureHistory, after_failure, backoff_delay
 
 
 class Restart(Enum):
@@ -50,7 +50,7 @@ class RestartGroup:
     stop: tuple[str, ...]
     start: tuple[str, ...]
     delay: float
-    history: History
+    history: FailureHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ShutDown:
 class Escalate:
     """Stop all children because of too many failures; the supervisor fails."""
 
-    history: History
+    history: FailureHistory
 
 
 Decision = LeaveEnded | RestartGroup | ShutDown | Escalate
@@ -75,7 +75,7 @@ def decide(
     ended: str,
     *,
     failed: bool,
-    history: History,
+    history: FailureHistory,
     now: float,
     entropy: Entropy,
 ) -> Decision:
@@ -102,7 +102,7 @@ def decide(
         history = after_failure(history, intensity, ended, now)
         if len(history.times) > intensity.restarts:
             return Escalate(history)
-        delay = backoff_delay(history.streak(ended), intensity, entropy)
+        delay = backoff_delay(history.consecutive_failures(ended), intensity, entropy)
     group = affected(strategy, children, ended)
     return RestartGroup(
         stop=tuple(member.id for member in group),

@@ -33,10 +33,9 @@ from fw_actors.runtime import (
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.deadlock import waiting_for
 from fw_actors.runtime.errors import StartOverdueError
-from fw_actors.runtime.supervision import History
+from fw_actors.runtime.supervision import FailureHistory
 from supervisors.children import ActorSpec, ActorT, ChildSpec
 from supervisors.events import ChildEnded, RestartDue
-from supervisors.member import EndedTooSoonError, Member, Phase
 from supervisors.strategies import (
     Escalate,
     RestartGroup,
@@ -44,6 +43,7 @@ from supervisors.strategies import (
     Strategy,
     decide,
 )
+from supervisors.supervised_child import EndedTooSoonError, Phase, SupervisedChild
 
 
 class SupervisorFailed(Exception):
@@ -88,9 +88,9 @@ class Supervisor:
         # A child must not inherit the context variables of the handler that starts it.
         self._context = copy_context()
         self._limit = limit
-        self._dynamic: dict[Member, None] = {}
-        self._members = {spec.id: Member(runtime, spec, self._ended) for spec in specs}
-        self._history = History()
+        self._dynamic: dict[SupervisedChild, None] = {}
+        self._members = {spec.id: SupervisedChild(runtime, spec, self._ended) for spec in specs}
+        self._history = FailureHistory()
         self._restarts = 0
         self._delayed: dict[RestartDue, None] = {}
         self._events: list[ChildEnded | RestartDue] = []
@@ -141,7 +141,7 @@ class Supervisor:
             raise ValueError(f"{self.name!r} already has a child {spec.id!r}")
         if len(self._dynamic) >= self._limit:
             raise TooManyChildren(self.name, self._limit)
-        member = Member(self._runtime, spec, self._ended)
+        member = SupervisedChild(self._runtime, spec, self._ended)
         self._members[spec.id] = member
         self._dynamic[member] = None
         try:
@@ -221,7 +221,10 @@ class Supervisor:
         self._stopped.set()
 
     async def _stop_in_order(
-        self, members: Sequence[Member], kept: Collection[Member], deadline: float = inf
+        self,
+        members: Sequence[SupervisedChild],
+        kept: Collection[SupervisedChild],
+        deadline: float = inf,
     ) -> None:
         """Stop members: the dynamic ones all together, then the others in reverse.
 
@@ -237,7 +240,7 @@ class Supervisor:
             if member not in self._dynamic:
                 await self._stop_member(member, deadline, for_restart=member in kept)
 
-    def _dismiss_soon(self, member: Member) -> trio.Event:
+    def _dismiss_soon(self, member: SupervisedChild) -> trio.Event:
         """Dismiss a member in a task of the supervisor; return the event that is set then."""
         member.leaving = True
         if self._stopping:
@@ -251,20 +254,20 @@ class Supervisor:
         self._nursery.start_soon(dismiss)
         return dismissed
 
-    async def _dismiss(self, member: Member) -> None:
+    async def _dismiss(self, member: SupervisedChild) -> None:
         """Stop a member and remove it."""
         member.leaving = True
         self._drop_delayed([member])
         with trio.CancelScope(shield=True):
             await self._stop_member(member)
-        self._forget(member)
+        self._remove(member)
 
-    def _forget(self, member: Member) -> None:
+    def _remove(self, member: SupervisedChild) -> None:
         self._dynamic.pop(member, None)
         if self._members.get(member.spec.id) is member:
             del self._members[member.spec.id]
 
-    def _is_present(self, member: Member) -> bool:
+    def _is_present(self, member: SupervisedChild) -> bool:
         """Return whether the member should run: neither it nor the supervisor has ended or is
         ending."""
         if self._stopping or member.leaving:
@@ -272,7 +275,7 @@ class Supervisor:
         return self._members.get(member.spec.id) is member
 
     async def _stop_member(
-        self, member: Member, deadline: float = inf, *, for_restart: bool = False
+        self, member: SupervisedChild, deadline: float = inf, *, for_restart: bool = False
     ) -> None:
         failure = await member.stop(deadline, for_restart=for_restart)
         if failure is not None:
@@ -292,7 +295,7 @@ class Supervisor:
         self._delayed.pop(due, None)
         self._add_event(due)
 
-    def _ended(self, member: Member, error: Exception | None) -> None:
+    def _ended(self, member: SupervisedChild, error: Exception | None) -> None:
         self._add_event(ChildEnded(member, error, member.restarts))
 
     def _add_event(self, event: ChildEnded | RestartDue) -> None:
@@ -322,11 +325,11 @@ class Supervisor:
         if event.run == event.member.restarts:
             await self._decide(event.member, event.error)
 
-    def _is_covered(self, member: Member) -> bool:
+    def _is_covered(self, member: SupervisedChild) -> bool:
         """Return whether a delayed restart will start the member, after its siblings."""
         return any(member in due.members for due in self._delayed)
 
-    async def _decide(self, member: Member, error: Exception | None) -> None:
+    async def _decide(self, member: SupervisedChild, error: Exception | None) -> None:
         alone = self._strategy is Strategy.ONE_FOR_ONE  # the others stay, and may be many
         decision = decide(
             self._strategy,
@@ -354,7 +357,7 @@ class Supervisor:
         else:
             member.terminate()
             if member in self._dynamic:
-                self._forget(member)
+                self._remove(member)
 
     async def _restart(self, decision: RestartGroup) -> None:
         self._history = decision.history
@@ -365,7 +368,7 @@ class Supervisor:
         await self._stop_in_order(running, again)
         for member in running:
             if member in self._dynamic and member not in again:
-                self._forget(member)
+                self._remove(member)
         members = [member for member in again if self._is_present(member)]
         for member in members:
             member.phase = Phase.WAITING
@@ -377,7 +380,7 @@ class Supervisor:
         self._delayed[due] = None
         self._runtime.deadlines.add(due, decision.delay)
 
-    def _drop_delayed(self, members: Sequence[Member]) -> None:
+    def _drop_delayed(self, members: Sequence[SupervisedChild]) -> None:
         """Drop delayed restarts that a later decision covers."""
         for due in [due for due in self._delayed if due.is_within(members)]:
             del self._delayed[due]
@@ -388,7 +391,7 @@ class Supervisor:
             if not (isinstance(event, RestartDue) and event.is_within(members))
         ]
 
-    async def _start_members(self, members: Sequence[Member]) -> None:
+    async def _start_members(self, members: Sequence[SupervisedChild]) -> None:
         for member in members:
             if member.phase is not Phase.WAITING or not self._is_present(member):
                 continue
@@ -403,11 +406,11 @@ class Supervisor:
     def _start_soon(self, run: Callable[[], Awaitable[object]], name: str) -> None:
         self._context.run(partial(self._nursery.start_soon, run, name=name))
 
-    def _failed(self, member: Member, error: Exception | None) -> SupervisorFailed:
+    def _failed(self, member: SupervisedChild, error: Exception | None) -> SupervisorFailed:
         reason = "it ended" if error is None else self._runtime.one_line(error)
         return SupervisorFailed(self.name, member.spec.id, reason)
 
-    def _log_failure(self, member: Member, error: Exception) -> None:
+    def _log_failure(self, member: SupervisedChild, error: Exception) -> None:
         if isinstance(error, ActorFailed | SupervisorFailed):
             return  # logged where it happened
         reason = self._runtime.one_line(error)

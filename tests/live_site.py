@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeVar
 import httpx
 
 from supervisors.service import site_files
-from supervisors.service.console_socket import forget
+from supervisors.service.console_socket import remove_socket
 from supervisors.service.site_files import SitePaths
 from tests.app_modules import apps_as_they_were
 from tests.commands import run_command
@@ -148,7 +148,7 @@ class LiveSite:
     ) -> None:
         if self.process is not None:
             self.end(signal.SIGKILL)
-            forget(self.folder / "data" / "console.address")
+            remove_socket(self.folder / "data" / "console.address")
 
     def command(self, *args: str) -> list[str]:
         """Return the command line of a process with an interpreter of its own."""

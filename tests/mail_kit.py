@@ -200,8 +200,8 @@ def _made(site: Site, runtime: Runtime, postbox: Postbox, log: RecordingLog) -> 
         postbox,
         log,
         links,
-        Recovery(site.store, site.outbox, throttle, use, site.installation_key),
+        Recovery(site.store, site.mail_queue, throttle, use, site.installation_key),
         Invitation(use, site.handle),
-        LinkMail(links, site.outbox, None),
-        LinkMail(links, site.outbox, LogTransport(log)),
+        LinkMail(links, site.mail_queue, None),
+        LinkMail(links, site.mail_queue, LogTransport(log)),
     )

@@ -29,7 +29,7 @@ from web.exchange import (
     SERVER_ERROR,
     UNROUTED,
     Exchange,
-    Traffic,
+    RequestMetrics,
     has_forwarding_header,
     request_id_of,
     trace_of,
@@ -86,7 +86,7 @@ def make_app(
     `entropy` generates request ids. Without a `console` its page and operations are left out.
     Without `health` the metrics are those of this process.
     """
-    health, streams = health or HealthRoutes(gateway, Traffic()), EventStreams()
+    health, streams = health or HealthRoutes(gateway, RequestMetrics()), EventStreams()
     rendering = Rendering(settings, Assets())
     routes = [
         *api_routes(gateway, settings, health),
@@ -98,7 +98,7 @@ def make_app(
     every = [*routes, *description.routes()]
     unknown = UnknownPaths(gateway, rendering).error_page
     return FrontEnd(
-        every, gateway, settings, entropy, health.traffic, streams,
+        every, gateway, settings, entropy, health.request_metrics, streams,
         not_found=rendering.error_page, unknown=unknown,
     )  # fmt: skip
 
@@ -139,7 +139,7 @@ class FrontEnd:
         gateway: Gateway,
         settings: Settings,
         entropy: Entropy,
-        traffic: Traffic,
+        request_metrics: RequestMetrics,
         streams: EventStreams,
         *,
         not_found: ErrorPage | None = None,
@@ -150,7 +150,7 @@ class FrontEnd:
         self._gateway = gateway
         self._settings = settings
         self._entropy = entropy
-        self._traffic = traffic
+        self._request_metrics = request_metrics
         self._not_found, self._unknown = not_found, unknown
         self._ignores_forwarding = settings.trust.is_off
         self._encoder = ResponseEncoder(common_headers(settings))
@@ -305,8 +305,8 @@ class FrontEnd:
         route = UNROUTED if exchange.route is None else exchange.route.rule
         address = exchange.address
         if self._ignores_forwarding and has_forwarding_header(request):
-            self._traffic.record_ignored_forwarding()
-        self._traffic.record(route, status, seconds)
+            self._request_metrics.record_ignored_forwarding()
+        self._request_metrics.record(route, status, seconds)
         log = self._log.debug if route in MONITORED else self._log.info
         log(
             "web.request",
@@ -322,7 +322,7 @@ class FrontEnd:
     def overload_response(self, request: Request) -> WireResponse:
         """Return 503 without further work: rejecting excess requests must be cheap."""
         response = error_response(OverloadedError())
-        self._traffic.record(UNROUTED, response.status, 0.0)
+        self._request_metrics.record(UNROUTED, response.status, 0.0)
         request_id = request_id_of(request, self._settings, self._entropy)
         return self._encoder.encode(response, request_id)
 

@@ -411,7 +411,7 @@ def _expired(waiting: dict[ClientConnection, None], since: float) -> Iterator[Cl
 
 NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 # Errors of accept(2) for a connection that failed in the queue; the next one may be fine.
-GONE: Final = frozenset(
+DISCONNECT_ERRNOS: Final = frozenset(
     {
         errno.ECONNABORTED,
         errno.EHOSTDOWN,
@@ -456,7 +456,7 @@ class PatientListener(trio.abc.Listener[trio.SocketStream]):
             try:
                 return await self._inner.accept()
             except OSError as error:
-                if error.errno in GONE:
+                if error.errno in DISCONNECT_ERRNOS:
                     continue
                 if error.errno not in NO_ROOM:
                     raise

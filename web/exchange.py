@@ -13,7 +13,7 @@ from urllib.parse import unquote, unquote_plus
 from quart.wrappers import Request
 
 from fw_actors.access.sessions import Caller
-from fw_actors.actors.metrics import Histogram, Reading
+from fw_actors.actors.metrics import Histogram, MetricSample
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.runtime.clock import Entropy
 from fw_actors.tracing import TraceContext, read_context
@@ -123,8 +123,8 @@ def peer_of(request: Request) -> str:
     return client[0] if client else ""
 
 
-LONGEST: Final = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
-MAX_REMEMBERED: Final = 1024
+MAX_ADDRESS_CHARACTERS: Final = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
+ADDRESS_CACHE_SIZE: Final = 1024
 IPAddress = IPv4Address | IPv6Address
 
 
@@ -177,10 +177,10 @@ def _is_listed(trust: ProxyTrustPolicy, address: IPAddress) -> bool:
 
 def _address(text: str) -> IPAddress | None:
     """Return an address without zone, port or brackets; None for anything else."""
-    return _parsed(text) if len(text) <= LONGEST else None
+    return _parsed(text) if len(text) <= MAX_ADDRESS_CHARACTERS else None
 
 
-@lru_cache(MAX_REMEMBERED)
+@lru_cache(ADDRESS_CACHE_SIZE)
 def _parsed(text: str) -> IPAddress | None:
     try:
         address = ip_address(text)
@@ -238,7 +238,7 @@ UNROUTED: Final = "none"
 SERVER_ERROR: Final = 500
 
 
-class Traffic:
+class RequestMetrics:
     """Counts requests by route and status, and their durations."""
 
     def __init__(self) -> None:
@@ -257,22 +257,22 @@ class Traffic:
         """Count a request whose X-Forwarded-* FW_TRUST_PROXY=off ignores."""
         self._forwarded_ignored += 1
 
-    def readings(self) -> Iterator[Reading]:
+    def samples(self) -> Iterator[MetricSample]:
         """Yield the current values."""
         for (route, status), count in self._requests.items():
             labels = {"route": route, "status": str(status)}
-            yield Reading("fw_requests", "counter", "Requests answered.", count, labels)
+            yield MetricSample("fw_requests", "counter", "Requests answered.", count, labels)
         # Present from the start, because Prometheus sees no increase in a counter that appears.
         text = "Requests that met a defect and were answered 500."
-        yield Reading("fw_server_errors", "counter", text, self._errors)
-        yield Reading(
+        yield MetricSample("fw_server_errors", "counter", text, self._errors)
+        yield MetricSample(
             "fw_request_seconds",
             "histogram",
             "Duration of requests in seconds.",
             self._seconds.sum,
             buckets=self._seconds.buckets(),
         )
-        yield Reading(
+        yield MetricSample(
             "fw_forwarded_ignored",
             "counter",
             "Requests whose X-Forwarded-* headers were ignored because FW_TRUST_PROXY is off.",

@@ -28,14 +28,14 @@ from fw_actors.errors import (
 )
 from web.exchange import Exchange
 from web.json_input import CONTROL_IN_NAME, printable
-from web.operations import LARGE, Authentication, BodyRule, Operation, Route
+from web.operations import DEFAULT_BODY_BYTES, Authentication, BodyRule, Operation, Route
 from web.request import LimitedBody
 from web.response import COOKIE, CSRF_HEADER, USER_HEADER, Response
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF_FREE_PREFIX: Final = "/api/auth/"
 MAX_PARAMETERS: Final = 50
-LONGEST_SID: Final = 128
+MAX_SID_CHARACTERS: Final = 128
 UTF_8: Final = ("utf-8", "utf8")
 
 
@@ -46,7 +46,7 @@ async def admit(exchange: Exchange, route: Route, gateway: Gateway) -> Operation
     """
     request = exchange.request
     operation = _operation(exchange, route)
-    limit = LARGE if operation.body is None else operation.body.limit
+    limit = DEFAULT_BODY_BYTES if operation.body is None else operation.body.limit
     received = cast("LimitedBody", request.body).received  # a chunked body declares no length
     if max(request.content_length or 0, received) > limit:
         raise PayloadTooLargeError(limit)
@@ -125,7 +125,7 @@ def _read_session_id(exchange: Exchange, key: str | None, operation: Operation) 
         _reject_ambiguous(exchange, len(found) > 1, operation)
         return None
     # A too long sid belongs to no session, and is not hashed.
-    exchange.sid = found[0] if found and 0 < len(found[0]) <= LONGEST_SID else None
+    exchange.sid = found[0] if found and 0 < len(found[0]) <= MAX_SID_CHARACTERS else None
     return key
 
 

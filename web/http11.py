@@ -127,14 +127,14 @@ class DateLine:
         return self._line
 
 
-MAX_RECEIVED: Final = 64 * 1024
+MAX_RECEIVED_BYTES: Final = 64 * 1024
 CHUNKED_PART: Final = 2 * 1024
 """The bytes of a chunked body that are parsed before other tasks run. A chunk of one byte takes as
 long as kilobytes of content."""
 REQUESTS_PER_CONNECTION: Final = 10_000
 LINGER_SECONDS: Final = 1.0
 DISCARD_SECONDS: Final = 2.0
-MAX_DISCARDED: Final = 8 * MIB
+MAX_DISCARDED_BYTES: Final = 8 * MIB
 CLOSE: Final = (b"connection", b"close")
 WITHOUT_BODY: Final = frozenset({204, 304})
 
@@ -191,7 +191,7 @@ class Http11Connection:
 
     async def _receive(self) -> bytes:
         """Return received bytes, none at the client's end. Raises: ClosedResourceError."""
-        return bytes(await self._stream.receive_some(MAX_RECEIVED))
+        return bytes(await self._stream.receive_some(MAX_RECEIVED_BYTES))
 
     # Reading
 
@@ -320,7 +320,7 @@ class Http11Connection:
             trio.move_on_after(DISCARD_SECONDS),
             suppress(h11.RemoteProtocolError, _RejectedRequest),  # the connection ends anyhow
         ):
-            while body.received <= MAX_DISCARDED and not await self._take(body):
+            while body.received <= MAX_DISCARDED_BYTES and not await self._take(body):
                 self._received = await self._receive()
                 if not self._received:
                     raise trio.ClosedResourceError

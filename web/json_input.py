@@ -24,11 +24,11 @@ MAX_DEPTH: Final = 32
 MAX_VALUES: Final = 200_000
 """The maximum number of values and containers of a body. A decoded value takes far more memory and
 time than its bytes: a MiB of `[],[],…` is decoded in the time of 20 MiB of text."""
-MAX_ITEM: Final = MIB
+MAX_ITEM_CHARACTERS: Final = MIB
 MAX_INTEGER: Final = 2**53
-LONGEST_SHOWN: Final = 140
-LONGEST_SENTENCE: Final = 400
-LONGEST_INTEGER: Final = len(str(-MAX_INTEGER))
+MAX_SHOWN_CHARACTERS: Final = 140
+MAX_SENTENCE_CHARACTERS: Final = 400
+MAX_INTEGER_CHARACTERS: Final = len(str(-MAX_INTEGER))
 OUT_OF_RANGE: Final = MAX_INTEGER + 1
 
 # A string, closed or not. Possessive quantifiers keep it linear in every case.
@@ -109,7 +109,8 @@ def to_struct(value: object, kind: type[T], noun: str = "body") -> T:
         shown = None if found is None else printable(found[1])
         if found is not None and shown is not None:
             text = text.replace(found[1], shown)
-        text = text[:LONGEST_SENTENCE]  # a key may be as long as the body, and contain a backtick
+        # A key may be as long as the body, and contain a backtick.
+        text = text[:MAX_SENTENCE_CHARACTERS]
         raise BadRequestError(f"The {noun} is invalid: {text}.", field=shown) from None
 
 
@@ -133,8 +134,8 @@ class ListReader(Generic[T]):
     def items(self) -> Iterator[tuple[Any, int]]:
         """Yield each item, and the number of characters of the body that were read.
 
-        An item with forbidden values, or with more than `MAX_ITEM` characters, is a BadRequestError
-        instead.
+        An item with forbidden values, or with more than `MAX_ITEM_CHARACTERS` characters, is a
+        BadRequestError instead.
 
         Raises: BadRequestError if the body is not a JSON object, or nests too deep.
         """
@@ -181,8 +182,8 @@ class ListReader(Generic[T]):
         return at + 1
 
     def _checked(self, item: Any, begin: int, end: int) -> Any:
-        if end - begin > MAX_ITEM:
-            most = MAX_ITEM // MIB
+        if end - begin > MAX_ITEM_CHARACTERS:
+            most = MAX_ITEM_CHARACTERS // MIB
             return BadRequestError(f"An item of {self._key} must have at most {most} MiB.")
         if not self._suspect or SUSPECT.search(self._text, begin, end) is None:
             return item
@@ -338,12 +339,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def printable(key: str) -> str:
     """Return a key of any length and characters in a form that a response may show."""
-    return key[:LONGEST_SHOWN].encode("utf-8", "backslashreplace").decode()
+    return key[:MAX_SHOWN_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
 def _integer(text: str) -> int:
     """Return the number; a very large one without int(), which raises at its limit of digits."""
-    return int(text) if len(text) <= LONGEST_INTEGER else OUT_OF_RANGE
+    return int(text) if len(text) <= MAX_INTEGER_CHARACTERS else OUT_OF_RANGE
 
 
 DECODER: Final = JSONDecoder(

@@ -163,7 +163,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "if it does not.",
             "modified": "The new `modified` of the Webhook.",
         },
-        "TrialResult": {
+        "TestEventResult": {
             "status": "The HTTP status of the receiver's response; null without a response.",
             "error": "The reason why it was not delivered; null after 2xx.",
             "times": "The duration of each step.",

@@ -17,8 +17,8 @@ from web.response import Response
 if TYPE_CHECKING:
     from web.exchange import Exchange
 
-SMALL: Final = 64 * KIB
-LARGE: Final = LARGE_BODY_BYTES
+SMALL_BODY_BYTES: Final = 64 * KIB
+DEFAULT_BODY_BYTES: Final = LARGE_BODY_BYTES
 
 
 class Authentication(Enum):
@@ -37,7 +37,7 @@ class BodyRule:
     """
 
     read: Callable[[bytes], Any]
-    limit: int = LARGE
+    limit: int = DEFAULT_BODY_BYTES
     optional: bool = False
 
     @property

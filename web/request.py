@@ -14,10 +14,10 @@ from fw_actors.errors import PayloadTooLargeError, RequestTimeoutError
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
-MAX_KEPT: Final = MIB
-FIRST_SECONDS: Final = 10.0
-LEAST_BYTES_PER_SECOND: Final = 500
-MAX_SECONDS: Final = 30.0
+MAX_KEPT_BYTES: Final = MIB
+INITIAL_BODY_SECONDS: Final = 10.0
+MIN_BYTES_PER_SECOND: Final = 500
+MAX_BODY_SECONDS: Final = 30.0
 NONE_READ: Final = -1
 
 
@@ -28,7 +28,7 @@ def body_deadline(began: float, received: int) -> float:
     10 s, one second more for each 500 bytes, and at most 30 s: a minimum rate as in Apache's
     mod_reqtimeout.
     """
-    return began + min(FIRST_SECONDS + received / LEAST_BYTES_PER_SECOND, MAX_SECONDS)
+    return began + min(INITIAL_BODY_SECONDS + received / MIN_BYTES_PER_SECOND, MAX_BODY_SECONDS)
 
 
 class LimitedBody(TrioBody):
@@ -48,7 +48,7 @@ class LimitedBody(TrioBody):
         self.timed_out = False
         """Whether it arrived too slowly, and is no longer read."""
         self._kept = bytearray()
-        self._limit = MAX_KEPT
+        self._limit = MAX_KEPT_BYTES
         self._keeping = True
 
     @property

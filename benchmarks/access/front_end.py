@@ -11,7 +11,7 @@ import trio
 from benchmarks.access.empty_route import BOOT
 from fw_actors.runtime.clock import SystemEntropy
 from web.app import FrontEnd
-from web.exchange import Exchange, Traffic
+from web.exchange import Exchange, RequestMetrics
 from web.listening import bind
 from web.operations import Authentication, Operation, Route
 from web.response import EventStreams, Response, json_response
@@ -32,7 +32,7 @@ def main() -> None:
     bound = bind("127.0.0.1", 0)
     route = Route("/api/boot", {"GET": Operation(boot, Authentication.IGNORED)})
     settings = Settings("benchmark", bound.url)
-    app = FrontEnd([route], NO_SERVICE, settings, SystemEntropy(), Traffic(), EventStreams())
+    app = FrontEnd([route], NO_SERVICE, settings, SystemEntropy(), RequestMetrics(), EventStreams())
     print(bound.socket.getsockname()[1], flush=True)
 
     async def run() -> None:

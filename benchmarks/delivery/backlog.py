@@ -49,7 +49,7 @@ class _OneEach:
     def may_read(self, hook: StoredWebhook) -> bool:
         return True
 
-    def hold(self, size: int) -> None:
+    def count_bytes(self, size: int) -> None:
         pass
 
 

@@ -19,9 +19,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access import sessions
-from fw_actors.access.attempts import forget_user
+from fw_actors.access.attempts import delete_known_addresses
 from fw_actors.access.hash_costs import count_change
-from fw_actors.access.sessions import forget_devices
+from fw_actors.access.sessions import delete_devices
 from fw_actors.documents.doctype import table_name
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
@@ -42,7 +42,7 @@ from fw_actors.store.schema import (
     SESSION,
     TOKEN,
 )
-from fw_actors.store.statement import KEPT
+from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 _USERS: Final = sa.table(table_name("User"), sa.column("name"))
 _LOCK: Final = Statement(
@@ -109,7 +109,7 @@ class Accounts(Observer):
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Before a User is written, check that no other account has its name or e-mail."""
         if event == "on_trash":
-            forget_identifiers(fw.tx, str(doc.name))
+            delete_identifiers(fw.tx, str(doc.name))
             return
         email, before = str(doc.__dict__["email"]), doc._before
         if before is None or before.__dict__["email"] != email:
@@ -119,9 +119,9 @@ class Accounts(Observer):
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """After the write: delete the password of a deleted account, sign out a disabled one."""
         if event == "on_trash":
-            count_change(fw.tx, fw.tx.scalar(_FORGET_PASSWORD, user=doc.name), None)
-            forget_user(fw.tx, str(doc.name))
-            forget_devices(fw.tx, str(doc.name))
+            count_change(fw.tx, fw.tx.scalar(_DELETE_PASSWORD, user=doc.name), None)
+            delete_known_addresses(fw.tx, str(doc.name))
+            delete_devices(fw.tx, str(doc.name))
         if event == "on_trash" or not getattr(doc, "enabled", 1):
             sessions.end_all(fw.tx, str(doc.name), idle_days=0)  # for the unused count
 
@@ -146,7 +146,7 @@ def has_password(tx: Tx, user: str) -> bool:
     return tx.scalar(_HAS_PASSWORD, user=user) is not None
 
 
-@lru_cache(KEPT)
+@lru_cache(STATEMENT_CACHE_SIZE)
 def _statements(
     users: sa.Table, roles: sa.Table, scopes: sa.Table
 ) -> tuple[Statement, Statement, Statement]:
@@ -186,10 +186,10 @@ def _rights_of(users: sa.Table, roles: sa.Table, scopes: sa.Table) -> sa.Compoun
 _EMAIL: Final = re.compile(
     r'[^@\s<>(),;:"\[\]\\]+@[^@\s<>(),;:"\[\]\\.]+(\.[^@\s<>(),;:"\[\]\\.]+)*\Z'
 )
-_FORGET: Final = Statement(sa.delete(IDENTIFIER).where(IDENTIFIER.c.user == _USER))
+_DELETE_IDENTIFIERS: Final = Statement(sa.delete(IDENTIFIER).where(IDENTIFIER.c.user == _USER))
 _CLAIM: Final = Statement(sa.insert(IDENTIFIER).values(key=_KEY, user=_USER))
 _HAS_PASSWORD: Final = Statement(sa.select(PASSWORD.c.user).where(PASSWORD.c.user == _USER))
-_FORGET_PASSWORD: Final = Statement(
+_DELETE_PASSWORD: Final = Statement(
     sa.delete(PASSWORD).where(PASSWORD.c.user == _USER).returning(PASSWORD.c.hash)
 )
 _REHASH: Final = Statement(
@@ -203,7 +203,7 @@ def claim_identifiers(tx: Tx, user: str, email: str) -> None:
     Raises: ValidationError for an invalid identifier; DuplicateError for one of another account.
     """
     email_key, name_key = canonical_email(email), _canonical_identifier(user, "name")
-    tx.run(_FORGET, user=user)
+    tx.run(_DELETE_IDENTIFIERS, user=user)
     if email_key != name_key:  # else the error names the field that an invitation has (A-233)
         _claim_identifier(tx, name_key, user, "name")
     _claim_identifier(tx, email_key, user, "email")
@@ -235,9 +235,9 @@ def _canonical_identifier(text: str, field: str) -> str:
     return form
 
 
-def forget_identifiers(tx: Tx, user: str) -> None:
+def delete_identifiers(tx: Tx, user: str) -> None:
     """Release the name and the e-mail of a user."""
-    tx.run(_FORGET, user=user)
+    tx.run(_DELETE_IDENTIFIERS, user=user)
 
 
 def _claim_identifier(tx: Tx, key: str, user: str, field: str) -> None:
@@ -286,7 +286,7 @@ class AccountRenames(Observer):
         if doctype == "Role" and old in self._kept_roles:
             raise ConflictError(f"{old} is a built-in role and cannot be renamed.")
         if doctype == "User":
-            forget_identifiers(fw.tx, old)
+            delete_identifiers(fw.tx, old)
             claim_identifiers(fw.tx, new, fw.tx.scalar(self._email, user=new))
             for move in _MOVES:
                 fw.tx.run(move, old=old, new=new)

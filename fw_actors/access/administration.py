@@ -33,7 +33,7 @@ from fw_actors.documents.registry import Registry
 from fw_actors.errors import AuthenticationError, PermissionDeniedError
 from fw_actors.mail import LogTransport, NewKey, Notice, Template
 from fw_actors.ops.audit import Action
-from fw_actors.ops.mail_queue import Outbox
+from fw_actors.ops.mail_queue import MailQueue
 from fw_actors.ops.site import Site
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.runtime import Log
@@ -70,7 +70,7 @@ class UserAdministration:
     def __init__(self, site: Site, links: Links, log: Log) -> None:
         """`log` gets the lines of mails, if the site writes mail to the log."""
         by_log = LogTransport(log) if site.config.mail.transport == "log" else None
-        self._link_mail = LinkMail(links, site.outbox, by_log)
+        self._link_mail = LinkMail(links, site.mail_queue, by_log)
         self._accounts, self._keys, self._audit = site.accounts, site.api_keys, site.audit
         self._key, self._idle_days = site.installation_key, site.config.auth.session_idle_days
 
@@ -130,10 +130,10 @@ class SelfService:
     """
 
     def __init__(
-        self, policy: AuthPolicy, accounts: Accounts, keys: ApiKeys, outbox: Outbox
+        self, policy: AuthPolicy, accounts: Accounts, keys: ApiKeys, mail_queue: MailQueue
     ) -> None:
         self._policy, self._accounts, self._keys = policy, accounts, keys
-        self._outbox = outbox
+        self._mail_queue = mail_queue
 
     def profile(self, fw: Fw) -> Profile:
         """Return the user's own account."""
@@ -198,7 +198,7 @@ class SelfService:
         lock_account(fw.tx, fw.user)
         _require_own(fw, caller)
         made = self._keys.make(fw, label, days, self._policy.api_key_days)
-        _announce(fw, self._outbox, made, fw.user, address)
+        _announce(fw, self._mail_queue, made, fw.user, address)
         return made
 
     def revoke_key(self, fw: Fw, caller: Caller, name: str) -> None:
@@ -213,7 +213,7 @@ class SelfService:
 
 
 def make_key_for(
-    fw: Fw, keys: ApiKeys, outbox: Outbox, policy: AuthPolicy, user: str, label: str,
+    fw: Fw, keys: ApiKeys, mail_queue: MailQueue, policy: AuthPolicy, user: str, label: str,
     days: int | None,
 ) -> MadeKey:  # fmt: skip
     """Create an API key for an account, on behalf of a System Manager.
@@ -232,14 +232,16 @@ def make_key_for(
     permissions.require_account(fw, account)
     made = keys.make(fw, label, days, policy.api_key_days, owner=account.name)
     if has_password(fw.tx, account.name):
-        _announce(fw, outbox, made, account.name, "")
+        _announce(fw, mail_queue, made, account.name, "")
     return made
 
 
-def _announce(fw: Fw, outbox: Outbox, made: MadeKey, owner: str, address: str) -> None:
+def _announce(fw: Fw, mail_queue: MailQueue, made: MadeKey, owner: str, address: str) -> None:
     """Notify the owner of a new key by mail; `address` is that of the client, if any."""
     new = NewKey(made.label, made.name, fw.tx.now, made.expires, address)
-    outbox.to_user(fw.tx, Template.API_KEY_MADE, owner, owner=fw.user, notice=Notice(new_key=new))
+    mail_queue.to_user(
+        fw.tx, Template.API_KEY_MADE, owner, owner=fw.user, notice=Notice(new_key=new)
+    )
 
 
 def require_session(caller: Caller) -> str:

@@ -52,7 +52,7 @@ from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Store, Tx
 from fw_actors.store.schema import API_KEY
-from fw_actors.store.statement import KEPT
+from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 DOCTYPE: Final = "API Key"
 WRONG_KEY: Final = "This API key is not valid."
@@ -64,7 +64,7 @@ _INSERT: Final = Statement(
     sa.insert(API_KEY).values(id=_ID, secret_hash=sa.bindparam("secret_hash"))
 )
 _HASH: Final = Statement(sa.select(API_KEY.c.secret_hash).where(API_KEY.c.id == _ID))
-_FORGET: Final = Statement(sa.delete(API_KEY).where(API_KEY.c.id == _ID))
+_DELETE_KEY: Final = Statement(sa.delete(API_KEY).where(API_KEY.c.id == _ID))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class _KeyStatements(NamedTuple):
     names: Statement
 
 
-@lru_cache(KEPT)
+@lru_cache(STATEMENT_CACHE_SIZE)
 def _statements(keys: sa.Table, users: sa.Table) -> _KeyStatements:
     k = keys.c
     live = Statement(
@@ -255,7 +255,7 @@ class ApiKeys(Observer):
                     "API keys can only be created by api_keys.createMyAPIKey and fw key create."
                 )
             if event == "on_trash":
-                fw.tx.run(_FORGET, id=doc.name)
+                fw.tx.run(_DELETE_KEY, id=doc.name)
         elif event == "on_trash" or not doc.__dict__["enabled"]:
             with self._audit.suppressed(fw.tx):  # part of the action on the User
                 for (name,) in fw.tx.rows(self._sql.names, user=doc.name):

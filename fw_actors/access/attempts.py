@@ -43,8 +43,8 @@ FAILED: Final = 1
 
 IDENTIFIER: Final = "identifier"  # the counter kind of sign-in by canonical form
 
-REGION_BYTES: Final = 2  # of a counter's key: 65,536 regions
-MAX_IN_REGION: Final = 64  # counters per region: 4 million in all
+BUCKET_BYTES: Final = 2  # of a counter's key: 65,536 buckets
+MAX_COUNTERS_IN_BUCKET: Final = 64  # counters per bucket: 4 million in all
 _KEY_SHOWN: Final = 12
 _T: Final = LOGIN_ATTEMPT.c
 _ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
@@ -70,20 +70,20 @@ def shown_key(key: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """The counters whose keys share a prefix (a hash bucket). No counter of a full region is
+class CounterBucket:
+    """The counters whose keys share a prefix (a hash bucket). No counter of a full bucket is
     evicted, because an attacker could evict a victim's; keys without a counter share one.
 
-    Keys are HMACs, so that a caller cannot choose a region (A-79).
+    Keys are HMACs, so that a caller cannot choose a bucket (A-79).
     """
 
     first: bytes
     last: bytes
 
     @classmethod
-    def of(cls, key: bytes) -> Region:
-        """Return the region of a counter."""
-        start, rest = key[:REGION_BYTES], len(key) - REGION_BYTES
+    def of(cls, key: bytes) -> CounterBucket:
+        """Return the bucket of a counter."""
+        start, rest = key[:BUCKET_BYTES], len(key) - BUCKET_BYTES
         return cls(start + b"\x00" * rest, start + b"\xff" * rest)
 
     @property
@@ -93,18 +93,18 @@ class Region:
         return self.first
 
 
-def _region_counters() -> sa.ScalarSelect[int]:
+def _bucket_counters() -> sa.ScalarSelect[int]:
     live = sa.select(_T.key).where(_T.at > _SINCE)
-    in_region = live.where(_T.key.between(sa.bindparam("first"), sa.bindparam("last")))
-    counters = in_region.distinct().limit(MAX_IN_REGION).subquery()
+    in_bucket = live.where(_T.key.between(sa.bindparam("first"), sa.bindparam("last")))
+    counters = in_bucket.distinct().limit(MAX_COUNTERS_IN_BUCKET).subquery()
     return sa.select(sa.func.count()).select_from(counters).scalar_subquery()
 
 
 _IS_THERE: Final = (
     sa.select(_T.id).where(_T.key == _KEY, sa.or_(_T.at > _SINCE, _T.until > _NOW)).exists()
 )
-_HAS_ROOM: Final = sa.or_(_IS_THERE, _region_counters() < MAX_IN_REGION)
-"""Whether the counter exists already or its region has room for it."""
+_HAS_ROOM: Final = sa.or_(_IS_THERE, _bucket_counters() < MAX_COUNTERS_IN_BUCKET)
+"""Whether the counter exists already or its bucket has room for it."""
 
 _FULL: Final = Statement(sa.select(sa.literal_column("1")).where(~_HAS_ROOM))
 
@@ -214,13 +214,13 @@ def charge(
         networks: the counters of an IPv6 client's wider networks, for which the same row counts,
             each with its own, larger budget.
 
-    In a full region an attempt at a new counter is charged to the shared counter, where it stays
+    In a full bucket an attempt at a new counter is charged to the shared counter, where it stays
     in flight: that counter does not distinguish failures.
     """
     further = {} if networks is None else _asked_of(networks, budget)
-    region, within = Region.of(key), networks is not None
+    bucket, within = CounterBucket.of(key), networks is not None
     asked = {"key": key, "now": tx.now, "since": tx.now - budget.window}
-    room = {"first": region.first, "last": region.last}
+    room = {"first": bucket.first, "last": bucket.last}
     # The lock of the widest counter excludes every transaction that counts a narrower one.
     tx.lock((key if networks is None else networks.key_48).hex())
     if tx.run(_CHARGE[within], id=charge_id, limit=budget.limit, **asked, **room, **further):
@@ -228,8 +228,8 @@ def charge(
     own = budget
     if tx.one(_FULL, **asked, **room):
         own = shared_budget(budget)
-        key = asked["key"] = region.shared
-        tx.lock(region.shared.hex())
+        key = asked["key"] = bucket.shared
+        tx.lock(bucket.shared.hex())
         if tx.run(_CHARGE_SHARED[within], id=charge_id, limit=own.limit, **asked, **further):
             return None
     return max(
@@ -382,7 +382,7 @@ _LATEST: Final = (
 _DROP_OTHERS: Final = Statement(
     sa.delete(KNOWN_ADDRESS).where(_A.user == _USER, _A.key.not_in(_LATEST.scalar_subquery()))
 )
-_FORGET: Final = Statement(sa.delete(KNOWN_ADDRESS).where(_A.user == _USER))
+_DELETE_KNOWN_ADDRESSES: Final = Statement(sa.delete(KNOWN_ADDRESS).where(_A.user == _USER))
 
 
 def address_key(installation_key: bytes, address: str) -> bytes:
@@ -399,7 +399,7 @@ def last_seen(tx: Tx, user: str, key: bytes) -> int | None:
     return None if seen is None or tx.now - seen >= KNOWN_DAYS * MS_PER_DAY else seen
 
 
-def note_sign_in(tx: Tx, user: str, key: bytes, seen: int | None) -> None:
+def record_sign_in(tx: Tx, user: str, key: bytes, seen: int | None) -> None:
     """Record a sign-in of the account, which must be locked, from an address.
 
     `seen` is the result of `last_seen`: the row is written once a day. An account keeps its
@@ -413,9 +413,9 @@ def note_sign_in(tx: Tx, user: str, key: bytes, seen: int | None) -> None:
     tx.run(_DROP_OTHERS, user=user)
 
 
-def forget_user(tx: Tx, user: str) -> None:
+def delete_known_addresses(tx: Tx, user: str) -> None:
     """Delete all known addresses of an account."""
-    tx.run(_FORGET, user=user)
+    tx.run(_DELETE_KNOWN_ADDRESSES, user=user)
 
 
 MAX_REFUSED_ADDRESSES: Final = 10_000
@@ -440,6 +440,6 @@ class RefusedAddresses(OrderedDict[bytes, None]):
         if len(self) > self._most:
             self.popitem(last=False)
 
-    def forget(self, key: bytes) -> None:
+    def discard(self, key: bytes) -> None:
         """Remove a counter that admits attempts again."""
         self.pop(key, None)

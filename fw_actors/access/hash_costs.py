@@ -27,7 +27,7 @@ from fw_actors.store import Row, Statement, Tx
 from fw_actors.store.schema import PASSWORD_COST
 
 REFRESH_MS: Final = 10_000
-MAX_ROWS: Final = 1000  # a refresh that finds more merges the rows
+MAX_COST_ROWS: Final = 1000  # a refresh that finds more merges the rows
 _POINT_BYTES: Final = 8
 
 _T: Final = PASSWORD_COST.c
@@ -105,7 +105,7 @@ def stored_costs(tx: Tx) -> StoredCosts:
     Take all other locks before calling: a concurrent merge blocks this one.
     """
     sums = tx.rows(_SUMS)
-    if tx.writable and sum(rows for *_, rows in sums) > MAX_ROWS:
+    if tx.writable and sum(rows for *_, rows in sums) > MAX_COST_ROWS:
         for cost, hashes in _counted(tx.rows(_TAKE)).items():
             tx.run(_ADD, cost=cost, hashes=hashes)
     return StoredCosts.of({_cost(cost): int(hashes) for cost, hashes, _ in sums})

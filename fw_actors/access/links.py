@@ -25,7 +25,7 @@ from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MINUTES_PER_HOUR, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import TOKEN
-from fw_actors.store.statement import KEPT
+from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 
 class LinkKind(StrEnum):
@@ -122,7 +122,7 @@ class Links:
         return LinkFacts(LinkKind(row[0]), row[1], row[2] or "", row[3], row[4])
 
 
-@lru_cache(KEPT)
+@lru_cache(STATEMENT_CACHE_SIZE)
 def _statements(users: sa.Table) -> tuple[Statement, Statement]:
     """Return what selects the details of a valid token, and the address of a user."""
     facts = (

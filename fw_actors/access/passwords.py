@@ -39,7 +39,7 @@ from fw_actors.errors import (
 from fw_actors.hashing import HashCost, Hasher, HashQueue, PreparedPassword
 from fw_actors.mail import NamedKey, Notice, Template
 from fw_actors.ops.audit import Action, AuditLog
-from fw_actors.ops.mail_queue import Outbox
+from fw_actors.ops.mail_queue import MailQueue
 from fw_actors.rules.concurrency import Requester
 from fw_actors.rules.identifiers import canonical
 from fw_actors.rules.lockout import may_verify
@@ -124,7 +124,7 @@ class Passwords:
     def __init__(
         self,
         registry: Registry,
-        outbox: Outbox,
+        mail_queue: MailQueue,
         keys: ApiKeys,
         audit: AuditLog,
         installation_key: bytes,
@@ -133,7 +133,7 @@ class Passwords:
         """`idle_days` is the policy's `sessionIdleDays`."""
         users = registry.tables["User"].table
         self._email = Statement(sa.select(users.c.email).where(users.c.name == _USER))
-        self._outbox, self._keys, self._audit = outbox, keys, audit
+        self._mail_queue, self._keys, self._audit = mail_queue, keys, audit
         self._key, self._idle_days = installation_key, idle_days
 
     def change(
@@ -146,7 +146,7 @@ class Passwords:
         """
         done = set_password(tx, user, password_hash, except_session, idle_days=self._idle_days)
         if done.replaced:
-            self._outbox.to_user(tx, Template.PASSWORD_CHANGED, user, owner=user)
+            self._mail_queue.to_user(tx, Template.PASSWORD_CHANGED, user, owner=user)
         self._audit.record_by(tx, user, request_id, Action.CHANGE_PASSWORD, user)
         return done.sessions_ended
 
@@ -161,7 +161,7 @@ class Passwords:
         done = set_password(fw.tx, user, password_hash, idle_days=self._idle_days)
         if done.replaced:
             ended = tuple(NamedKey(key.label, key.name) for key in keys)
-            self._outbox.to_user(
+            self._mail_queue.to_user(
                 fw.tx,
                 Template.PASSWORD_CHANGED,
                 user,
@@ -200,8 +200,8 @@ class AdmittedChange:
 class PasswordChanges(CountedAttempts):
     """The steps of a password change, each a transaction or a hash; LockoutActor orders them."""
 
-    def __init__(self, given: AttemptDependencies, passwords: Passwords) -> None:
-        super().__init__(given)
+    def __init__(self, dependencies: AttemptDependencies, passwords: Passwords) -> None:
+        super().__init__(dependencies)
         self._passwords = passwords
 
     def counter(self, user: str) -> bytes:

@@ -44,7 +44,7 @@ from fw_actors.errors import (
 from fw_actors.hashing import Hasher
 from fw_actors.mail import LogTransport, Template
 from fw_actors.ops.audit import Action, AuditLog
-from fw_actors.ops.mail_queue import Outbox
+from fw_actors.ops.mail_queue import MailQueue
 from fw_actors.rules.concurrency import Requester
 from fw_actors.rules.identifiers import (
     UnusableIdentifierError,
@@ -197,18 +197,18 @@ class SentLink:
 class LinkMail:
     """Sends links by mail, inside a transaction."""
 
-    def __init__(self, links: Links, outbox: Outbox, log: LogTransport | None) -> None:
+    def __init__(self, links: Links, mail_queue: MailQueue, log: LogTransport | None) -> None:
         """`log` is the transport if mail goes to the log, else None."""
-        self._links, self._outbox, self._log = links, outbox, log
+        self._links, self._mail_queue, self._log = links, mail_queue, log
 
     def send(self, fw: Fw, kind: LinkKind, user: str) -> SentLink:
         """Send a link to a user; older links of that kind end when this one is created."""
         template = Template(kind.value)
         if self._log is None:
-            self._outbox.to_user(fw.tx, template, user, owner=fw.user)
+            self._mail_queue.to_user(fw.tx, template, user, owner=fw.user)
             return SentLink(self._links.expiry(kind, fw.tx.now))
         link = self._links.mint(fw.tx, kind, user)
-        self._outbox.by_hand(fw.tx, self._log, template, user, link.url, owner=fw.user)
+        self._mail_queue.by_hand(fw.tx, self._log, template, user, link.url, owner=fw.user)
         return SentLink(link.expires, link.url)
 
 
@@ -231,12 +231,12 @@ class Recovery:
     def __init__(
         self,
         store: Store,
-        outbox: Outbox,
+        mail_queue: MailQueue,
         throttle: RecoveryThrottle,
         link_use: LinkUse,
         installation_key: bytes,
     ) -> None:
-        self._store, self._outbox, self._throttle = store, outbox, throttle
+        self._store, self._mail_queue, self._throttle = store, mail_queue, throttle
         self._link_use, self._key = link_use, installation_key
 
     async def ask(self, usr: str, address: str) -> None:
@@ -253,7 +253,7 @@ class Recovery:
             if self._throttle.count_address(tx, address) is not None:
                 return
             if self._throttle.count_mail(tx, form, usr) is None:
-                self._outbox.to_identifier(tx, Template.RECOVERY, form or "", owner=GUEST)
+                self._mail_queue.to_identifier(tx, Template.RECOVERY, form or "", owner=GUEST)
 
         await self._store.write(work)
 

@@ -23,7 +23,7 @@ from fw_actors.rules.identifiers import digest, sharing_network
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import KNOWN_DEVICE, SESSION
-from fw_actors.store.statement import KEPT
+from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute (A-156)
 MAX_OF_A_USER: Final = 500  # at once; a new one ends expired ones, or the least recently used
@@ -132,7 +132,7 @@ class Sessions:
         return LiveSession(*row)
 
 
-@lru_cache(KEPT)
+@lru_cache(STATEMENT_CACHE_SIZE)
 def _finding(users: sa.Table) -> Statement:
     return Statement(
         sa.select(SESSION.c.id, SESSION.c.user, SESSION.c.last_seen)
@@ -247,7 +247,7 @@ _ADD: Final = Statement(
     sa.insert(KNOWN_DEVICE).values(user=_USER, key=_KEY, seen=sa.bindparam("now"))
 )
 _DROP: Final = Statement(sa.delete(KNOWN_DEVICE).where(_D.user == _USER, _D.key == _KEY))
-_FORGET: Final = Statement(sa.delete(KNOWN_DEVICE).where(_D.user == _USER))
+_DELETE_DEVICES: Final = Statement(sa.delete(KNOWN_DEVICE).where(_D.user == _USER))
 
 
 def device_key(installation_key: bytes, address: str, user_agent: str) -> bytes:
@@ -256,7 +256,7 @@ def device_key(installation_key: bytes, address: str, user_agent: str) -> bytes:
     return counter_key(installation_key, "known device", f"{sharing_network(address)}\n{kind}")
 
 
-def note_device(tx: Tx, user: str, key: bytes) -> bool:
+def record_device(tx: Tx, user: str, key: bytes) -> bool:
     """Record a sign-in of the account, which must be locked; return whether its device is new.
 
     The first device of an account is not new: there is no other to compare it with.
@@ -276,6 +276,6 @@ def note_device(tx: Tx, user: str, key: bytes) -> bool:
     return now - seen >= DEVICE_DAYS * MS_PER_DAY
 
 
-def forget_devices(tx: Tx, user: str) -> None:
+def delete_devices(tx: Tx, user: str) -> None:
     """Delete all known devices of an account."""
-    tx.run(_FORGET, user=user)
+    tx.run(_DELETE_DEVICES, user=user)

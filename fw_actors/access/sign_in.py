@@ -14,7 +14,7 @@ from fw_actors.access import accounts, attempts, sessions
 from fw_actors.access.accounts import Account, Accounts, lock_account
 from fw_actors.access.attempts import AddressBudget, AddressCounters, RefusedAddresses
 from fw_actors.access.hash_costs import RecentCosts
-from fw_actors.access.sessions import device_key, note_device
+from fw_actors.access.sessions import device_key, record_device
 from fw_actors.config import AuthPolicy
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import HashCost, Hasher, HashQueue
@@ -125,10 +125,18 @@ class AttemptDependencies:
 class CountedAttempts:
     """Attempts at an account: each is charged, looked up, hashed and settled."""
 
-    def __init__(self, given: AttemptDependencies) -> None:
-        self._store, self._hasher, self._directory = given.store, given.hasher, given.directory
-        self._clock, self._entropy, self._key = given.clock, given.entropy, given.installation_key
-        self._policy = policy = given.policy
+    def __init__(self, dependencies: AttemptDependencies) -> None:
+        self._store, self._hasher, self._directory = (
+            dependencies.store,
+            dependencies.hasher,
+            dependencies.directory,
+        )
+        self._clock, self._entropy, self._key = (
+            dependencies.clock,
+            dependencies.entropy,
+            dependencies.installation_key,
+        )
+        self._policy = policy = dependencies.policy
         self._budget = Budget(policy.max_login_attempts, policy.lockout_minutes * MS_PER_MINUTE)
         self._costs = RecentCosts()
 
@@ -139,11 +147,11 @@ class CountedAttempts:
 class SignIn(CountedAttempts):
     """The steps of a sign-in, each a transaction or a hash; LockoutActor orders them."""
 
-    def __init__(self, given: AttemptDependencies) -> None:
-        super().__init__(given)
+    def __init__(self, dependencies: AttemptDependencies) -> None:
+        super().__init__(dependencies)
         self._addresses = AddressBudget(self._policy.address_attempts, self._key)
         self._refused_addresses = RefusedAddresses()
-        self._notify_of_device = given.new_device
+        self._notify_of_device = dependencies.new_device
 
     def identify(self, attempt: SignInAttempt) -> Identified:
         """Return the counters of an attempt, also if its identifier has no canonical form."""
@@ -175,7 +183,7 @@ class SignIn(CountedAttempts):
             return None
         wait = await self.address_wait(attempt.address)
         if wait is None:
-            self._refused_addresses.forget(known.address.widest)
+            self._refused_addresses.discard(known.address.widest)
         return wait
 
     async def lock_wait(self, key: bytes) -> float | None:
@@ -278,9 +286,9 @@ class SignIn(CountedAttempts):
         if now.password_changed != account.password_changed:
             return self._fail(tx, admitted)
         identified = admitted.identified
-        attempts.note_sign_in(tx, now.user, identified.known_address, admitted.address_seen)
+        attempts.record_sign_in(tx, now.user, identified.known_address, admitted.address_seen)
         attempts.clear(tx, admitted.charge, identified.key, admitted.address_charge)
-        self._note_device(tx, attempt, now.user)
+        self._record_device(tx, attempt, now.user)
         if attempt.old_sid is not None:
             sessions.end(tx, attempt.old_sid)
         if new_hash is not None:
@@ -297,11 +305,11 @@ class SignIn(CountedAttempts):
         )
         return SignedIn(sid, now.user, now.full_name, expires, days * SECONDS_PER_DAY)
 
-    def _note_device(self, tx: Tx, attempt: SignInAttempt, user: str) -> None:
+    def _record_device(self, tx: Tx, attempt: SignInAttempt, user: str) -> None:
         """Record the device, and notify the user of a new one in the same transaction."""
         notify = self._notify_of_device
         if notify is None:
             return
         agent = attempt.user_agent
-        if note_device(tx, user, device_key(self._key, attempt.address, agent)):
+        if record_device(tx, user, device_key(self._key, attempt.address, agent)):
             notify(tx, user, NewDevice(tx.now, attempt.address, agent[:_SHOWN_AGENT]))

@@ -13,7 +13,7 @@ import trio
 
 from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, worker_mailbox
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.hooks import NoteDefect
+from fw_actors.documents.hooks import RecordDefect
 from fw_actors.errors import FwError, OverloadedError, refuse_coroutine
 from fw_actors.ops.queued_jobs import (
     APP_QUEUE,
@@ -22,7 +22,7 @@ from fw_actors.ops.queued_jobs import (
     arguments_of,
     function_of,
 )
-from fw_actors.rules.delivery import Backoff, Verdict
+from fw_actors.rules.delivery import Backoff, Transition
 from fw_actors.rules.safe_output import Scrubber, raised_at, text_of
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
@@ -31,7 +31,7 @@ from fw_actors.tracing import Tracer
 LEASE_SECONDS: Final = 60.0
 APP_JOB_SLOTS: Final = 2  # one runs, the next is ready when it ends
 
-Handle = Callable[[Tx, str, str], Fw]
+UserFwFactory = Callable[[Tx, str, str], Fw]
 """Returns the handle of a user (and a request id) inside a transaction."""
 
 
@@ -43,17 +43,17 @@ class AppJobs(QueueWorker):
     def __init__(
         self,
         store: Store,
-        handle: Handle,
+        handle: UserFwFactory,
         backoff: Backoff,
-        note_defect: NoteDefect,
+        record_defect: RecordDefect,
         scrubber: Scrubber,
         tracer: Tracer | None = None,
     ) -> None:
-        """`note_defect` is called with every exception of a function that is not an FwError."""
+        """`record_defect` is called with every exception of a function that is not an FwError."""
         super().__init__(
             store, QueuePolicy(APP_QUEUE, APP_JOB_SLOTS, LEASE_SECONDS, backoff), scrubber, tracer
         )
-        self._handle, self._note_defect = handle, note_defect
+        self._handle, self._record_defect = handle, record_defect
 
     async def carry_out(self, job: LeasedJob) -> None:
         """Run the function and finish the job."""
@@ -66,7 +66,7 @@ class AppJobs(QueueWorker):
             await self._store.write(lambda tx: self._run(tx, job, function))
         except JobFailed as failed:
             if failed.__cause__ is not None:
-                self._note_defect(job.function, failed.__cause__, _request_id(job))
+                self._record_defect(job.function, failed.__cause__, _request_id(job))
             raise
         self.context.log.info(
             "job.done",
@@ -77,11 +77,11 @@ class AppJobs(QueueWorker):
             duration_ms=round((trio.current_time() - began) * MS_PER_SECOND),
         )
 
-    def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
+    def write_failure(self, tx: Tx, job: LeasedJob, transition: Transition, error: str) -> bool:
         """Record a failed attempt. See `QueueWorker.write_failure`."""
-        if verdict.next_attempt is None:
+        if transition.next_attempt is None:
             return jobs.fail(tx, job.id, job.lease, error)
-        return jobs.retry(tx, job.id, job.lease, verdict.next_attempt, error)
+        return jobs.retry(tx, job.id, job.lease, transition.next_attempt, error)
 
     def _run(self, tx: Tx, job: LeasedJob, function: AppFunction) -> None:
         user = jobs.finish_as(tx, job.id, job.lease)  # first: nothing is done without the lease

@@ -46,7 +46,7 @@ from fw_actors.webhooks.subscriptions import (
     stale_webhooks,
 )
 
-A_DEFECT: Final = "A defect ended the run; see the log and the Error Log."
+DEFECT_REASON: Final = "A defect ended the run; see the log and the Error Log."
 
 
 class Replayer(Actor):
@@ -101,7 +101,7 @@ class Replayer(Actor):
         except Exception as error:
             self._log.error("replay.ended_by_defect", run=run.id, exc_info=error)
             site.errors.note("replay of many", error, run.request_id)
-            reason = A_DEFECT
+            reason = DEFECT_REASON
         await site.store.write(partial(bulk.give_up, run=run, reason=reason))
 
     def _after(self, seconds: float) -> None:

@@ -51,11 +51,11 @@ from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.receivers import Receiver, with_stored
 from fw_actors.webhooks.subscriptions import stale_webhooks
 
-EVERY_SECONDS: Final = 1.0
+VIEW_SECONDS: Final = 1.0
 STORE_SECONDS: Final = 2.0
 JOB_DIGITS: Final = 19
 """Of the largest number that a store may give to a job."""
-SHARE: Final = 40
+COST_RATIO: Final = 40
 """A view that took t seconds to compute is not recomputed for 40 t."""
 ASK_SECONDS: Final = 2.0
 STOP_SECONDS: Final = 5.0
@@ -139,7 +139,7 @@ class Console:
             if began >= waiting_due:
                 with suppress(OverloadedError):
                     waiting = await self._site.store.read(_due_events)
-                waiting_due = trio.current_time() + SHARE * (trio.current_time() - began)
+                waiting_due = trio.current_time() + COST_RATIO * (trio.current_time() - began)
             counted = self._counted()
             deliveries, messages = rates_of(before, counted)
             before = counted
@@ -159,7 +159,7 @@ class Console:
             process does not answer, or if the store cannot record the pause.
         """
         unanswered = await self._set_paused(Pause(receiver))
-        await self._note(
+        await self._record_action(
             user, Action.CONSOLE_PAUSE, receiver, request_id, done="The receiver is paused"
         )
         _require_answers(unanswered)
@@ -167,7 +167,7 @@ class Console:
     async def resume(self, user: str, receiver: str, request_id: str = "") -> None:
         """Resume a receiver. Raises: as `pause`."""
         unanswered = await self._set_paused(Resume(receiver))
-        await self._note(
+        await self._record_action(
             user, Action.CONSOLE_RESUME, receiver, request_id, done="The receiver is resumed"
         )
         _require_answers(unanswered)
@@ -175,13 +175,15 @@ class Console:
     async def restart(self, user: str, actor: str, request_id: str = "") -> None:
         """Stop a single actor; its supervisor starts it again. Raises: NotFoundError."""
         ref = self._single(actor)
-        await self._note(user, Action.CONSOLE_RESTART, actor, request_id)
+        await self._record_action(user, Action.CONSOLE_RESTART, actor, request_id)
         ref.stop(trio.current_time() + STOP_SECONDS)
 
     async def trace(self, user: str, actor: str, request_id: str = "") -> None:
         """Trace a single actor for a minute. Raises: NotFoundError, OverloadedError."""
         self._traces.begin(self._single(actor))
-        await self._note(user, Action.CONSOLE_TRACE, actor, request_id, done="The actor is traced")
+        await self._record_action(
+            user, Action.CONSOLE_TRACE, actor, request_id, done="The actor is traced"
+        )
 
     async def unlock(self, user: str, identifier: str, request_id: str = "") -> None:
         """Lift the lockouts of an account's name and e-mail. Raises: NotFoundError."""
@@ -219,11 +221,11 @@ class Console:
         await self._change_job(self._site.jobs.cancel, user, job, request_id)
 
     async def _change_job(
-        self, act: Callable[[Fw, int], object], user: str, job: str, request_id: str
+        self, action: Callable[[Fw, int], object], user: str, job: str, request_id: str
     ) -> None:
         if not (job.isascii() and job.isdigit() and len(job) < JOB_DIGITS):
             raise NotFoundError(f"There is no job {job[:40]}.")
-        await self._site.write(user, lambda fw: act(fw, int(job)), request_id)
+        await self._site.write(user, lambda fw: action(fw, int(job)), request_id)
         self._store_due = 0.0
 
     def _single(self, name: str) -> ActorRef:
@@ -259,7 +261,7 @@ class Console:
         receivers = (await self._dispatcher_described()).get("receivers", ())
         return [each["origin"] for each in receivers if each["health"] == "paused"]
 
-    async def _note(
+    async def _record_action(
         self, user: str, action: Action, target: str, request_id: str, done: str = ""
     ) -> None:
         """Write the Audit Event of an action; `done`: what has been carried out before it.
@@ -287,7 +289,7 @@ class Console:
         ended = {(DELIVERIES, status): n for status, n in self._delivered.counts().items()}
         rates = self._rates({**handled, **ended}, began)
         cost = trio.current_time() - before
-        every = max(EVERY_SECONDS, SHARE * cost)
+        every = max(VIEW_SECONDS, COST_RATIO * cost)
         self._due = trio.current_time() + every
         return ConsoleView(
             number=(self._view.number if self._view else 0) + 1,
@@ -325,7 +327,7 @@ class Console:
             stale = await stale_webhooks(self._site.store, self._site.subscriptions)
             self._store = msgspec.structs.replace(found, stale_webhooks=list(stale))
         now = trio.current_time()
-        self._store_due = now + max(STORE_SECONDS, SHARE * (now - began))
+        self._store_due = now + max(STORE_SECONDS, COST_RATIO * (now - began))
 
     async def _dispatcher_described(self) -> Mapping[str, Any]:
         try:
@@ -346,18 +348,19 @@ class Console:
         }
 
 
-Answer = Callable[[Any], Awaitable[object]]
+RequestHandler = Callable[[Any], Awaitable[object]]
+"""Answers a request of another process; argument and result are in types of msgpack."""
 
 
-class OtherProcesses(Protocol):
+class Peers(Protocol):
     """The other processes of this service."""
 
     place: ProcessPlace
     restarts: Mapping[int, int]
     unanswered: Sequence[int]
 
-    def answers(self, what: str, answer: Answer) -> None:
-        """Have `answer` answer this request of others."""
+    def register(self, what: str, handler: RequestHandler) -> None:
+        """Have `handler` answer this request of others."""
 
     async def gather(
         self, what: str, argument: object = None, *, to: int | None = None
@@ -388,14 +391,14 @@ class ServiceConsole(Console):
         runtime: Runtime,
         dispatcher: ActorRef,
         delivered: Counter,
-        others: OtherProcesses,
+        others: Peers,
     ) -> None:
         super().__init__(site, runtime, dispatcher, delivered)
         self._others = others
         self._own = others.place.number
         self._merging = trio.Lock()
         self._merged: ConsoleView | None = None
-        for what, answer in {
+        for what, handler in {
             "view": self._view_here,
             "history": self._history_here,
             "pause": self._pause_here,
@@ -404,7 +407,7 @@ class ServiceConsole(Console):
             "restart": self._restart_here,
             "trace": self._trace_here,
         }.items():
-            others.answers(what, answer)
+            others.register(what, handler)
 
     async def view(self, after: int = 0) -> ConsoleView:
         """Return the next view of all processes; see `Console.view`."""
@@ -427,11 +430,11 @@ class ServiceConsole(Console):
 
     async def restart(self, user: str, actor: str, request_id: str = "") -> None:
         """Restart an actor of the process in its name. Raises: NotFoundError."""
-        await self._act("restart", super().restart, user, actor, request_id)
+        await self._in_its_process("restart", super().restart, user, actor, request_id)
 
     async def trace(self, user: str, actor: str, request_id: str = "") -> None:
         """Trace an actor of the process in its name. Raises: NotFoundError, OverloadedError."""
-        await self._act("trace", super().trace, user, actor, request_id)
+        await self._in_its_process("trace", super().trace, user, actor, request_id)
 
     async def set_paused(self, message: Pause | Resume) -> PauseReach:
         """Pause or resume a receiver in all processes, if one of them knows it.
@@ -458,17 +461,17 @@ class ServiceConsole(Console):
                     unanswered += self._others.unanswered
         return PauseReach(True, unanswered)
 
-    async def _act(
+    async def _in_its_process(
         self,
         what: str,
-        act_here: Callable[[str, str, str], Awaitable[None]],
+        action_here: Callable[[str, str, str], Awaitable[None]],
         user: str,
         actor: str,
         request_id: str,
     ) -> None:
         name, _, number = actor.rpartition(SEPARATOR)
         if number == str(self._own):
-            await act_here(user, name, request_id)
+            await action_here(user, name, request_id)
             return
         to = int(number) if number.isdecimal() and len(number) < 4 else 0
         answers = await self._others.gather(what, [user, name, request_id], to=to)
@@ -515,9 +518,9 @@ def _due_events(tx: Tx) -> int:
     return next((row.ready for row in jobs.stats(tx) if row.queue == QUEUE), 0)
 
 
-async def _error_of(act: Awaitable[None]) -> object:
+async def _error_of(action: Awaitable[None]) -> object:
     try:
-        await act
+        await action
     except FwError as error:
         return [type(error).__name__, error.message]
     return None

@@ -121,7 +121,7 @@ class Traces:
 
     def begin(self, ref: ActorRef) -> None:
         """Start tracing an actor. Raises: OverloadedError if `MAX_TRACES` actors are traced."""
-        self._forget()
+        self._drop_expired()
         live = [each for each in self._running.values() if each.is_live]
         if len(live) >= MAX_TRACES and ref.name not in self._running:
             raise OverloadedError(
@@ -133,10 +133,10 @@ class Traces:
 
     def shown(self) -> list[Trace]:
         """Return all traces; a finished trace is kept for five minutes."""
-        self._forget()
+        self._drop_expired()
         return [each.shown() for each in self._running.values()]
 
-    def _forget(self) -> None:
+    def _drop_expired(self) -> None:
         now = trio.current_time()
         for name, each in list(self._running.items()):
             each.end_when_over()

@@ -31,12 +31,12 @@ from fw_actors.http import (
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.rules.delivery import (
     DEFECT_ERROR,
-    MAX_CONSECUTIVE_DEATHS,
+    MAX_EXPIRED_LEASES,
     WORKER_LOST_ERROR,
     DeliveryStatus,
-    Ending,
-    ending_of,
-    error_of_answer,
+    OutcomeKind,
+    error_of_response,
+    kind_of_status,
     retry_after_seconds,
 )
 from fw_actors.rules.safe_output import Scrubber
@@ -56,14 +56,14 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Store
 from fw_actors.tracing import Span, Tracer, stored_context
 from fw_actors.webhooks.attempts import shown_url
-from fw_actors.webhooks.claims import SHORT, LeasedDelivery
+from fw_actors.webhooks.claims import MAX_INLINE_BYTES, LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
 
-GIVE_BACK_SECONDS: Final = 2.0
+RELEASE_SECONDS: Final = 2.0
 
 
-class Poster(Protocol):
+class RequestSender(Protocol):
     """Sends requests: `fw_actors.http.Sender`, or a receiver in memory."""
 
     async def post(
@@ -169,7 +169,7 @@ class AttemptsInFlight:
 def _long_bytes(attempt: Attempt) -> int:
     """Return the bytes of the attempt's payload; 0 for a short one."""
     size = len(attempt.due.payload)
-    return size if size > SHORT else 0
+    return size if size > MAX_INLINE_BYTES else 0
 
 
 class RetryDue(Message, frozen=True):
@@ -186,15 +186,15 @@ class OutcomeRecorded(Message, frozen=True):
     answer: Outcome[Recorded]
 
 
-class NotSent(Exception):
+class Unsendable(Exception):
     """Raised if nothing can be sent; the message becomes the delivery's `error`."""
 
-    def __init__(self, ending: Ending, error: str) -> None:
+    def __init__(self, kind: OutcomeKind, error: str) -> None:
         super().__init__(error)
-        self.ending = ending
+        self.kind = kind
 
 
-class LeaseOver(Exception):
+class LeaseExpired(Exception):
     """Raised instead of sending if another process may have leased the delivery by now."""
 
 
@@ -208,7 +208,7 @@ class DeliveryDependencies(msgspec.Struct, frozen=True):
 
     store: Store
     deliveries: Deliveries
-    sender: Poster
+    sender: RequestSender
     keys: SigningKeys
     clock: Clock
     log: Log
@@ -222,7 +222,7 @@ class DeliveryDependencies(msgspec.Struct, frozen=True):
 
 
 class DeliveryActor(Actor):
-    """Owns one delivery while it is leased: each attempt is recorded, or its lease given back."""
+    """Owns one delivery while it is leased: each attempt is recorded, or its lease released."""
 
     mailbox = MailboxPolicy(capacity=4, overflow=Overflow.REFUSE)
     slow_seconds = inf  # it waits for the receiver
@@ -241,12 +241,12 @@ class DeliveryActor(Actor):
         try:
             self._span = self._begun_span(due)
             ended, freed = await self._send(message)
-        except LeaseOver:  # delayed by the store, or with the whole process
+        except LeaseExpired:  # delayed by the store, or with the whole process
             self._deps.log.warning("delivery.lease_over", delivery=self._delivery)
-            await self._give_back(due)
+            await self._release(due)
             self._tell_due(self._deps.clock.now())
         except trio.Cancelled:
-            await self._give_back(due)
+            await self._release(due)
             self._deps.store.notify_others()  # this process is stopping
             raise
         else:
@@ -291,7 +291,7 @@ class DeliveryActor(Actor):
         meter = self._deps.meter
         meter.add(status)
         meter.took.observe(ended.duration_ms / MS_PER_SECOND)
-        if due.attempts == 0 and due.job.deaths == 0:
+        if due.attempts == 0 and due.job.expired_leases == 0:
             began = ended.at - ended.duration_ms
             meter.waited.observe((began - due.job.created) / MS_PER_SECOND)
         # At thousands of deliveries a second, logging a success costs more than delivering it.
@@ -327,50 +327,54 @@ class DeliveryActor(Actor):
             target, key, timeout = self._ready(message)
             headers = partial(self._headers, key, due)
             answer = await self._deps.sender.post(target, due.payload, headers, timeout=timeout)
-        except LeaseOver:
+        except LeaseExpired:
             raise
-        except NotSent as reason:
-            return self._ended(began, reason.ending, str(reason)), SlotFreed(origin)
+        except Unsendable as reason:
+            return self._ended(began, reason.kind, str(reason)), SlotFreed(origin)
         except NetworkError as fault:
             timed_out = isinstance(fault, ResponseTimeout)
             forbidden = isinstance(fault, ForbiddenAddress)
-            ending = Ending.REFUSED if forbidden else Ending.TRANSIENT
-            ended = self._ended(began, ending, str(fault), fault)
+            kind = OutcomeKind.REFUSED if forbidden else OutcomeKind.TRANSIENT
+            ended = self._ended(began, kind, str(fault), fault)
             return ended, SlotFreed(origin, None, timed_out, ended.error)
         except Exception as defect:  # counted as a failure, so that it cannot loop
             log, error = self._deps.log, self._deps.scrubber.scrub_known(repr(defect))[:200]
             log.error("delivery.defect", delivery=due.delivery, error=error)
-            return self._ended(began, Ending.TRANSIENT, DEFECT_ERROR), SlotFreed(origin)
+            return self._ended(began, OutcomeKind.TRANSIENT, DEFECT_ERROR), SlotFreed(origin)
         ended, seconds = self._outcome_of(began, answer), answer.times.answer / MS_PER_SECOND
         return ended, SlotFreed(origin, seconds, error=ended.error)
 
     def _ready(self, message: Attempt) -> tuple[Endpoint, HMAC, int]:
-        """Return where to send, the signing key and the timeout. Raises: NotSent, LeaseOver."""
+        """Return target, signing key and timeout. Raises: Unsendable, LeaseExpired."""
         due = message.due
         if due.stored is None:
-            raise NotSent(Ending.WITHDRAWN, "deleted: the Webhook was deleted; nothing was sent.")
+            raise Unsendable(
+                OutcomeKind.WITHDRAWN, "deleted: the Webhook was deleted; nothing was sent."
+            )
         if not due.stored.enabled:
-            raise NotSent(Ending.WITHDRAWN, "disabled: the Webhook is disabled; nothing was sent.")
+            raise Unsendable(
+                OutcomeKind.WITHDRAWN, "disabled: the Webhook is disabled; nothing was sent."
+            )
         if message.target is None:
-            raise NotSent(Ending.WITHDRAWN, "internal: the Webhook's URL is not usable.")
+            raise Unsendable(OutcomeKind.WITHDRAWN, "internal: the Webhook's URL is not usable.")
         try:
             key = self._deps.keys.of(due.stored)
         except NoSigningKey as reason:
-            raise NotSent(Ending.UNSIGNABLE, str(reason)) from None
-        if due.job.deaths > MAX_CONSECUTIVE_DEATHS:  # last: a retry could succeed
-            raise NotSent(Ending.TRANSIENT, WORKER_LOST_ERROR)
+            raise Unsendable(OutcomeKind.UNSIGNABLE, str(reason)) from None
+        if due.job.expired_leases > MAX_EXPIRED_LEASES:  # last: a retry could succeed
+            raise Unsendable(OutcomeKind.TRANSIENT, WORKER_LOST_ERROR)
         if self._deps.clock.now() + due.stored.timeout * MS_PER_SECOND > due.lease_end:
-            raise LeaseOver
+            raise LeaseExpired
         return message.target, key, due.stored.timeout
 
     def _headers(self, key: HMAC, due: LeasedDelivery) -> SignedHeaders:
         """Return the headers; called when the connection is ready, so that the time is current.
 
-        Raises: LeaseOver, before anything is sent.
+        Raises: LeaseExpired, before anything is sent.
         """
         now = self._deps.clock.now()
         if now >= due.lease_end:
-            raise LeaseOver
+            raise LeaseExpired
         stored = due.stored
         old = None
         if stored is not None and stored.old_secret is not None:  # its secret is being rotated
@@ -382,11 +386,11 @@ class DeliveryActor(Actor):
         return signed
 
     def _ended(
-        self, began: float, ending: Ending, error: str, fault: NetworkError | None = None
+        self, began: float, kind: OutcomeKind, error: str, fault: NetworkError | None = None
     ) -> AttemptOutcome:
         times, address = (None, "") if fault is None else (fault.times, fault.address)
         return AttemptOutcome(
-            ending, self._deps.clock.now(), self._ms_since(began),
+            kind, self._deps.clock.now(), self._ms_since(began),
             error=self._deps.scrubber.scrub_known(error),
             times=times, address=address, signed=self._signed,
         )  # fmt: skip
@@ -395,19 +399,19 @@ class DeliveryActor(Actor):
         status, now, wait = answer.status, self._deps.clock.now(), 0.0
         if self._deps.honour_retry_after:
             wait = retry_after_seconds(status, answer.retry_after, now)
-        ending, error = ending_of(status), ""
-        if ending is not Ending.DELIVERED:  # its error may quote the receiver
-            error = self._deps.scrubber.scrub_known(error_of_answer(status, answer.location))
+        kind, error = kind_of_status(status), ""
+        if kind is not OutcomeKind.DELIVERED:  # its error may quote the receiver
+            error = self._deps.scrubber.scrub_known(error_of_response(status, answer.location))
         return AttemptOutcome(
-            ending, now, self._ms_since(began), status, answer.body, error, wait,
+            kind, now, self._ms_since(began), status, answer.body, error, wait,
             answer.times, answer.address, self._signed,
         )  # fmt: skip
 
-    async def _give_back(self, due: LeasedDelivery) -> None:
-        """Give the lease of an aborted attempt back; it does not count and may be claimed again."""
-        with trio.CancelScope(deadline=trio.current_time() + GIVE_BACK_SECONDS, shield=True):
+    async def _release(self, due: LeasedDelivery) -> None:
+        """Release the lease of an aborted attempt; it does not count and may be claimed again."""
+        with trio.CancelScope(deadline=trio.current_time() + RELEASE_SECONDS, shield=True):
             try:
-                await self._deps.store.write(lambda tx: self._deps.deliveries.give_back(tx, due))
+                await self._deps.store.write(lambda tx: self._deps.deliveries.release(tx, due))
             except OverloadedError:
                 self._deps.log.warning("delivery.not_given_back", delivery=due.delivery)
 

@@ -48,7 +48,7 @@ BATCH_SECONDS: Final = 0.005
 RECORDED_SECONDS: Final = 0.02  # the time to record an outcome, its batch window included
 MIN_FREE_SLOTS: Final = 4
 """Fewer free slots wait for the batch window, so that each failure does not cause a poll."""
-HELD_BACK_SECONDS: Final = 1.0
+DEFER_SECONDS: Final = 1.0
 RECEIVERS_SHOWN: Final = 100
 MAX_TURNS: Final = 10_000
 _ORDER_SHOWN: Final = ("paused", "failing", "slow", "healthy")
@@ -110,7 +110,7 @@ class Dispatcher(Actor):
         self._store, self._deliveries, self._actors = store, deliveries, actors
         self._attempts = attempts
         self._slots, self._per_receiver = slots, per_receiver
-        self._repair = ClockSkewRepair(QUEUE, deliveries.longest_wait)
+        self._repair = ClockSkewRepair(QUEUE, deliveries.max_wait_seconds)
         self._receivers: dict[Origin | None, ReceiverSlots] = {}
         self._batching = False  # a poll is planned for several slots that come free
         self._more = True
@@ -119,9 +119,9 @@ class Dispatcher(Actor):
         self._turns: dict[str, int] = {}
         """The number of the last claim that has leased deliveries of a Webhook."""
         self._claims = 0
-        self._held_back: set[str] = set()
+        self._deferred: set[str] = set()
         """Webhooks whose payloads are too long while so many bytes are in flight."""
-        self._held_back_until, self._held_bytes = -inf, 0
+        self._deferred_until, self._bytes_when_deferred = -inf, 0
         self._paused = set() if paused is None else paused
         for receiver in list(self._paused):
             self._set_paused(receiver, paused=True, make=True)
@@ -190,7 +190,7 @@ class Dispatcher(Actor):
             self._per_receiver,
             self._attempts.long_bytes,
             self._turns,
-            self._still_held_back(),
+            self._still_deferred(),
         )
         claims = self._deliveries if self._packed else self._deliveries.row_by_row
         try:
@@ -207,13 +207,13 @@ class Dispatcher(Actor):
             due = batch.due
         except StatementError as error:  # nothing is sent
             self.context.log.error("delivery.claim_unusable", error=str(error))
-            await self._give_back_claim(batch)
+            await self._release_claim(batch)
             return
         self._packed = True
-        self._note_turns(batch)
+        self._record_turns(batch)
         self._more = batch.more
         unstarted = self._start_all(due, plan)
-        self._forget_idle_receivers()
+        self._evict_idle_receivers()
         wait = self._seconds_until(batch)
         if not wait and batch.leased is None:
             # It may take long to skip many locked rows; so claims occupy the store half of the time
@@ -225,11 +225,11 @@ class Dispatcher(Actor):
         if self._more and self._is_scarce(plan.left) and (awaited or self._outcomes_awaited):
             self._polls.within(RECORDED_SECONDS, for_new_work=False)
         self._unclaimed.polled(batch.more)
-        if plan.read_most or self._hold_back(batch, due, plan):
+        if plan.read_limit_reached or self._defer_returned(batch, due, plan):
             self._polls.soon()
         if unstarted:
             self._more = True
-            await self._give_back(unstarted)
+            await self._release(unstarted)
 
     @handles(Pause)
     def pause(self, message: Pause) -> bool:
@@ -364,7 +364,7 @@ class Dispatcher(Actor):
         """Return whether so few free slots may be too few for some receiver."""
         return free < max(self._per_receiver, self._slots // 2)
 
-    def _note_turns(self, batch: ClaimedBatch) -> None:
+    def _record_turns(self, batch: ClaimedBatch) -> None:
         if batch.leased is None:
             return
         if len(self._turns) > MAX_TURNS:
@@ -373,50 +373,50 @@ class Dispatcher(Actor):
         for lease in batch.leased.leases:
             self._turns[lease.webhook] = self._claims
 
-    def _still_held_back(self) -> Set[str]:
-        """Return the Webhooks to hold back; none once bytes came free, or after a second."""
-        ended = self.context.time() >= self._held_back_until
-        if self._held_back and (ended or self._attempts.long_bytes < self._held_bytes):
-            self._held_back = set()
-        return self._held_back
+    def _still_deferred(self) -> Set[str]:
+        """Return the deferred Webhooks; none once bytes came free, or after a second."""
+        ended = self.context.time() >= self._deferred_until
+        if self._deferred and (ended or self._attempts.long_bytes < self._bytes_when_deferred):
+            self._deferred = set()
+        return self._deferred
 
-    def _hold_back(
+    def _defer_returned(
         self, batch: ClaimedBatch, dues: Sequence[LeasedDelivery], plan: ClaimPlan
     ) -> bool:
-        """Hold back Webhooks of which the claim has returned all deliveries.
+        """Defer Webhooks of which the claim has returned all deliveries.
 
         Returns: whether to claim again, because the returned ones have had the slots of others. It
-        ends, since each such claim sends something or holds back a further Webhook.
+        ends, since each such claim sends something or defers a further Webhook.
         """
         if batch.leased is None or not batch.leased.returned:
             return False
-        if not self._held_back:
-            self._held_back_until = self.context.time() + HELD_BACK_SECONDS
-        self._held_bytes = plan.held
+        if not self._deferred:
+            self._deferred_until = self.context.time() + DEFER_SECONDS
+        self._bytes_when_deferred = plan.bytes_in_flight
         returned = set(batch.leased.returned.values())
-        self._held_back |= returned.difference(due.job.partition for due in dues)
+        self._deferred |= returned.difference(due.job.partition for due in dues)
         return True
 
-    async def _give_back_claim(self, batch: ClaimedBatch) -> None:
-        """Give back an unusable claim; the next one does without packed rows."""
+    async def _release_claim(self, batch: ClaimedBatch) -> None:
+        """Release an unusable claim; the next one does without packed rows."""
         leased, self._packed, self._more = batch.leased, False, True
         self._polls.soon()
         try:
             if leased is not None:
                 await self._store.write(
-                    lambda tx: self._deliveries.give_back_claim(tx, leased), durable=False
+                    lambda tx: self._deliveries.release_claim(tx, leased), durable=False
                 )
         except OverloadedError:  # the leases expire
             self._polls.after(UNAVAILABLE_SECONDS)
 
-    async def _give_back(self, unstarted: Sequence[LeasedDelivery]) -> None:
+    async def _release(self, unstarted: Sequence[LeasedDelivery]) -> None:
         with suppress(OverloadedError):  # their leases expire
             await self._store.write(
-                lambda tx: [self._deliveries.give_back(tx, due) for due in unstarted], durable=False
+                lambda tx: [self._deliveries.release(tx, due) for due in unstarted], durable=False
             )
 
-    def _forget_idle_receivers(self) -> None:
-        """Forget receivers without attempts in flight once there are many."""
+    def _evict_idle_receivers(self) -> None:
+        """Evict receivers without attempts in flight once there are many."""
         if len(self._receivers) > self._slots:
             self._receivers = {
                 k: r for k, r in self._receivers.items() if r.in_flight or r.slow or r.paused

@@ -18,7 +18,7 @@ from fw_actors.access.sign_in import SignedIn, SignIn, SignInAttempt
 from fw_actors.actors.background import read_with_deadline
 from fw_actors.actors.dispatcher import receiver_health
 from fw_actors.actors.lockout import AttemptLog, AttemptPasswordChange, AttemptSignIn
-from fw_actors.actors.metrics import Reading
+from fw_actors.actors.metrics import MetricSample
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Whitelisted
@@ -39,7 +39,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.lockout import BUSY_RETRY_SECONDS
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Ref, Request
 from fw_actors.store import Tx, installation_key
-from fw_actors.webhooks.diagnostics import Trial, TrialResult
+from fw_actors.webhooks.diagnostics import TestEventResult, TestEventSender
 from fw_actors.webhooks.erasure import erase
 from fw_actors.webhooks.pacing import WebhookPause
 from fw_actors.webhooks.replay import BulkReplays, Replayed
@@ -73,8 +73,8 @@ class Gateway:
         recovery: Recovery,
         invitation: Invitation,
         users: UserAdministration,
-        trial: Trial,
-        readings: Callable[[], Awaitable[Sequence[Reading]]],
+        test_events: TestEventSender,
+        samples: Callable[[], Awaitable[Sequence[MetricSample]]],
         probe: Ref,
         dispatcher: Ref,
     ) -> None:
@@ -91,13 +91,13 @@ class Gateway:
         """
         self._sign_in, self._changes = sign_in, changes
         self._lockouts, self._attempts = lockouts, attempts
-        self._site, self._trial, self._probe = site, trial, probe
+        self._site, self._test_events, self._probe = site, test_events, probe
         self._dispatcher = dispatcher
         self._sessions = Sessions(site.registry, site.config.auth.session_idle_days)
         self._ready = False
         self.keys = keys
         self.recovery, self.invitation = recovery, invitation
-        self.own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
+        self.own = SelfService(site.config.auth, site.accounts, site.api_keys, site.mail_queue)
         """Operations of users on their own accounts, inside `read` and `write`."""
         self.users = users
         """Operations of System Managers on accounts, inside `write`."""
@@ -111,7 +111,7 @@ class Gateway:
         self.functions: Mapping[str, Whitelisted] = site.registry.functions
         """The functions of apps that HTTP may call, by `<module>.<function>`."""
         self.errors: ErrorRecorder = site.errors
-        self.readings = readings
+        self.samples = samples
 
     async def admit_address(self, address: str, request_id: str) -> None:
         """Reject an address that has exhausted its limit, without counting an attempt.
@@ -293,9 +293,9 @@ class Gateway:
         """Return a new signing secret."""
         return new_secret(self._site.entropy)
 
-    async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
+    async def test_webhook(self, caller: Caller, webhook: str) -> TestEventResult:
         """Send a Webhook a test event. Raises: PermissionDeniedError, NotFoundError."""
-        return await self._trial.send(webhook, lambda fn: self.read(caller, fn))
+        return await self._test_events.send(webhook, lambda fn: self.read(caller, fn))
 
     async def service_state(self) -> ServiceState:
         """Return the health of the receivers that this process has sent to."""

@@ -187,7 +187,7 @@ class LockoutActor(Actor):
     @handles(LockStarted)
     def lock_started(self, message: LockStarted) -> None:
         """Remember the lock."""
-        self._note_lock(message.seconds)
+        self._record_lock(message.seconds)
 
     @handles(LockChecked)
     async def lock_checked(self, message: LockChecked) -> None:
@@ -198,7 +198,7 @@ class LockoutActor(Actor):
         except Exception as defect:  # includes OverloadedError
             error: Exception = defect
         else:
-            self._note_lock(wait or 0.0)
+            self._record_lock(wait or 0.0)
             if wait is None:
                 await self._begin_all(checked)
                 self._check_lock()
@@ -213,7 +213,7 @@ class LockoutActor(Actor):
         in_flight = self.context.works - bool(self._being_checked)
         return {"in_flight": in_flight, "locked_until": self._locked_until or None}
 
-    def _note_lock(self, seconds: float) -> None:
+    def _record_lock(self, seconds: float) -> None:
         """Remember a lock; a wait for attempts in flight (A-64) is not a lock."""
         now = self.context.clock.now()
         self._locked_until = (
@@ -251,7 +251,7 @@ class LockoutActor(Actor):
             if isinstance(admitted, Admitted):
                 return admitted
             if not admitted.by_address:
-                self._note_lock(admitted.wait)
+                self._record_lock(admitted.wait)
             error = TooManyRequestsError(admitted.wait)
         self._attempts.sign_in(error, message.attempt, self._shown)
         return error

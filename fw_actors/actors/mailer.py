@@ -16,7 +16,7 @@ from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, w
 from fw_actors.mail import MailFault, MailMessage, Transport
 from fw_actors.ops import mail_queue
 from fw_actors.ops.mail_queue import MailComposer
-from fw_actors.rules.delivery import Backoff, Verdict
+from fw_actors.rules.delivery import Backoff, Transition
 from fw_actors.rules.safe_output import Scrubber
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
@@ -81,6 +81,6 @@ class Mailer(QueueWorker):
             raise JobFailed("worker_lost: the lease had ended.")
         return self._composer.prepare(tx, msgspec.structs.replace(job, user=user))
 
-    def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
+    def write_failure(self, tx: Tx, job: LeasedJob, transition: Transition, error: str) -> bool:
         """Record a failed attempt. See `QueueWorker.write_failure`."""
-        return self._composer.failed(tx, job, verdict, error)
+        return self._composer.failed(tx, job, transition, error)

@@ -19,7 +19,7 @@ SECONDS: Final = (
 
 
 @dataclass(frozen=True)
-class Reading:
+class MetricSample:
     """One sample for `/metrics`. A counter's name omits `_total`: the renderer adds it.
 
     A histogram's `value` is the sum of its observations; `buckets` are pairs of an upper bound,

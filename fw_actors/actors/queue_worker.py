@@ -26,12 +26,12 @@ from fw_actors.actors.metrics import Counter
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery import (
     DEFECT_ERROR,
-    MAX_CONSECUTIVE_DEATHS,
+    MAX_EXPIRED_LEASES,
     WORKER_LOST_ERROR,
     Backoff,
-    Ending,
-    Verdict,
-    decide,
+    OutcomeKind,
+    Transition,
+    next_transition,
 )
 from fw_actors.rules.identifiers import record_id
 from fw_actors.rules.safe_output import Scrubber, raised_at, storable
@@ -80,10 +80,12 @@ class QueuePolicy:
     backoff: Backoff
 
 
-def verdict_on(failure: JobFailed, job: LeasedJob, ended: int, backoff: Backoff) -> Verdict:
+def transition_after_failure(
+    failure: JobFailed, job: LeasedJob, ended: int, backoff: Backoff
+) -> Transition:
     """Return the result for a job of an attempt that failed at `ended` (ms)."""
-    return decide(
-        Ending.REFUSED if failure.final else Ending.TRANSIENT,
+    return next_transition(
+        OutcomeKind.REFUSED if failure.final else OutcomeKind.TRANSIENT,
         attempts_before=job.attempts,
         max_attempts=MAX_ATTEMPTS,
         ended=ended,
@@ -91,8 +93,8 @@ def verdict_on(failure: JobFailed, job: LeasedJob, ended: int, backoff: Backoff)
     )
 
 
-EVERY_SECONDS: Final = 60.0
-MARGIN_SECONDS: Final = 300.0
+REPAIR_SECONDS: Final = 60.0
+REPAIR_MARGIN_SECONDS: Final = 300.0
 
 
 class ClockSkewRepair:
@@ -103,7 +105,10 @@ class ClockSkewRepair:
 
     def __init__(self, queue: str, cap_seconds: float) -> None:
         """`cap_seconds`: the longest wait for an attempt; leases are shorter than the margin."""
-        self._queue, self._horizon_ms = queue, round((cap_seconds + MARGIN_SECONDS) * MS_PER_SECOND)
+        self._queue, self._horizon_ms = (
+            queue,
+            round((cap_seconds + REPAIR_MARGIN_SECONDS) * MS_PER_SECOND),
+        )
         self._next = -inf
         self._latest = 0
 
@@ -119,7 +124,7 @@ class ClockSkewRepair:
         count = await store.write(
             lambda tx: jobs.reschedule(tx, self._queue, tx.now + self._horizon_ms)
         )
-        self._next = trio.current_time() + EVERY_SECONDS
+        self._next = trio.current_time() + REPAIR_SECONDS
         if count:
             log.warning("queue.rescheduled", queue=self._queue, jobs=count)
 
@@ -365,7 +370,7 @@ class QueueWorker(Actor, ABC):
         """Do the job and settle it. Raises: JobFailed; OverloadedError if it was not attempted."""
 
     @abstractmethod
-    def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
+    def write_failure(self, tx: Tx, job: LeasedJob, transition: Transition, error: str) -> bool:
         """Write the result of a failed attempt. Returns False if the lease is lost."""
 
     def span_name(self, job: LeasedJob) -> str:
@@ -516,16 +521,16 @@ class QueueWorker(Actor, ABC):
             with scope:
                 failure = await self._attempt(job)
             if scope.cancelled_caught:
-                await self._give_back(job)
+                await self._release(job)
                 return "cancelled"
         except trio.Cancelled:
-            await self._give_back(job)
+            await self._release(job)
             raise
         except OverloadedError as error:  # the store is unavailable: not an attempt
             try:
                 await trio.sleep(UNAVAILABLE_SECONDS)
             finally:
-                await self._give_back(job)
+                await self._release(job)
             return type(error).__name__
         finally:
             self._scopes.remove(scope)
@@ -536,7 +541,7 @@ class QueueWorker(Actor, ABC):
 
     async def _attempt(self, job: LeasedJob) -> JobFailed | None:
         try:
-            if job.deaths > MAX_CONSECUTIVE_DEATHS:
+            if job.expired_leases > MAX_EXPIRED_LEASES:
                 return JobFailed(WORKER_LOST_ERROR)
             await self.carry_out(job)
         except JobFailed as failure:
@@ -550,13 +555,13 @@ class QueueWorker(Actor, ABC):
 
     async def _fail(self, job: LeasedJob, failure: JobFailed) -> None:
         now = self.context.clock.now()
-        verdict = verdict_on(failure, job, now, self._policy.backoff)
+        transition = transition_after_failure(failure, job, now, self._policy.backoff)
         error = storable(self._scrubber.scrub_known(str(failure)))[: jobs.ERROR_CHARACTERS]
-        if await self.settle(job, lambda tx: self.write_failure(tx, job, verdict, error)):
-            self._warn("job.failed", job, attempt=verdict.attempts, error=error)
+        if await self.settle(job, lambda tx: self.write_failure(tx, job, transition, error)):
+            self._warn("job.failed", job, attempt=transition.attempts, error=error)
 
-    async def _give_back(self, job: LeasedJob) -> None:
-        if await self.settle(job, lambda tx: jobs.give_back(tx, job.id, job.lease)):
+    async def _release(self, job: LeasedJob) -> None:
+        if await self.settle(job, lambda tx: jobs.release(tx, job.id, job.lease)):
             self._store.notify_others()  # this one may be stopping
 
     def _warn(self, event: str, job: LeasedJob, **facts: object) -> None:

@@ -31,7 +31,7 @@ from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, hand
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
 from fw_actors.store import Statement, Store, Tx
 from fw_actors.store.schema import JOB, KNOWN_ADDRESS, KNOWN_DEVICE, LOGIN_ATTEMPT, SESSION, TOKEN
-from fw_actors.webhooks.attempts import forget_attempts
+from fw_actors.webhooks.attempts import delete_attempts
 from fw_actors.webhooks.events import DELETE_JOB, QUEUE
 from fw_actors.webhooks.health import drop_old_hours, drop_states_of_deleted
 
@@ -72,14 +72,14 @@ def _known(table: sa.Table, days: int) -> Batch:
     user, key, seen = table.c.user, table.c.key, table.c.seen
     old = sa.select(user, key).where(seen <= _BEFORE).order_by(seen).limit(BATCH)
     find = Statement(old.with_for_update(skip_locked=True))
-    forget = Statement(
+    delete = Statement(
         sa.delete(table).where(user == sa.bindparam("of"), key == sa.bindparam("its_key"))
     )
 
     def batch(tx: Tx) -> int:
         rows = tx.rows(find, before=tx.now - days * MS_PER_DAY)
         if rows:
-            tx.run_many(forget, [{"of": user, "its_key": key} for user, key in rows])
+            tx.run_many(delete, [{"of": user, "its_key": key} for user, key in rows])
         return len(rows)
 
     return batch
@@ -119,7 +119,7 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
         .where(table.c.name.in_(names), old.self_group().is_(sa.true()))
         .with_for_update(skip_locked=True)
     )
-    forget = Statement(sa.delete(table).where(table.c.name == sa.bindparam("delivery")))
+    delete = Statement(sa.delete(table).where(table.c.name == sa.bindparam("delivery")))
 
     def locked(tx: Tx, found: Sequence[str], before: int) -> list[str]:
         """Lock jobs, and then deliveries (B-430); leave out those that others have locked.
@@ -139,8 +139,8 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
         if found:
             given = [{"delivery": name} for name in found]
             tx.run_many(DELETE_JOB, given)
-            tx.run_many(forget, given)
-            forget_attempts(tx, found)
+            tx.run_many(delete, given)
+            delete_attempts(tx, found)
         return len(found)
 
     return (batch,)
@@ -166,12 +166,12 @@ def audit_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:
     )
     find = Statement(old)
     # By name: PostgreSQL joins the result of a subquery with a whole table of 100,000 rows.
-    forget = Statement(sa.delete(table).where(table.c.name == sa.bindparam("event")))
+    delete = Statement(sa.delete(table).where(table.c.name == sa.bindparam("event")))
 
     def batch(tx: Tx) -> int:
         names = tx.rows(find, before=tx.now - retention_days * MS_PER_DAY)
         if names:
-            tx.run_many(forget, [{"event": name} for (name,) in names])
+            tx.run_many(delete, [{"event": name} for (name,) in names])
         return len(names)
 
     return (batch,)

@@ -34,7 +34,7 @@ from fw_actors.errors import ConfigurationError
 T = TypeVar("T")
 
 DEFAULT_FILE: Final = "fw.json"
-_MAX_BYTES: Final = 1 << 20
+_MAX_FILE_BYTES: Final = 1 << 20
 _CAPITAL: Final = re.compile(r"[A-Z]")
 
 
@@ -122,15 +122,15 @@ def _read(file: Path) -> str:
     """Return a file's text; UTF-8, with or without a byte order mark, of at most 1 MiB."""
     try:
         with file.open("rb") as stream:
-            content = stream.read(_MAX_BYTES + 1)
+            content = stream.read(_MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         raise _UnreadableError(
             f"there is no such file; change to the folder of your site, or set {CONFIG_VARIABLE}"
         ) from None
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         raise _UnreadableError(f"it cannot be read: {_reason(error)}") from None
-    if len(content) > _MAX_BYTES:
-        raise _UnreadableError(f"it is larger than {_MAX_BYTES >> 20} MiB")
+    if len(content) > _MAX_FILE_BYTES:
+        raise _UnreadableError(f"it is larger than {_MAX_FILE_BYTES >> 20} MiB")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -52,7 +52,7 @@ _SENDER: Final = re.compile(
 )
 _WHOLE: Final = re.compile(r"[0-9]{1,9}\Z")
 _DOTTED: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z", re.ASCII)
-_LONGEST_ADDRESS: Final = 320
+_MAX_ADDRESS_CHARACTERS: Final = 320
 _MAX_OFFSET_SECONDS: Final = 100 * 366 * 86_400  # a century; the clock of the runtime loads trio
 
 
@@ -157,7 +157,7 @@ def credentials(text: str) -> str:
 def sender(text: str) -> str:
     """Read the sender address of mail, with or without a display name (RFC 5322)."""
     form = _SENDER.match(text)
-    if form is None or len(text) > _LONGEST_ADDRESS:
+    if form is None or len(text) > _MAX_ADDRESS_CHARACTERS:
         raise UnusableValueError("must be one address, such as Desk <desk@example.org>")
     domain = form["host"] or form["only_host"]
     if ":" in domain or domain.endswith("."):  # a host, but not the domain of an address

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from fw_actors.rules.password_policy import MAX_RUNES
 
 _LINE_CHARACTERS: Final = frozenset("\t\n\r")
-_MAX_SHOWN: Final = 30
+_MAX_SHOWN_CHARACTERS: Final = 30
 _NO_PROXY: Final = "must be a URL such as http://proxy.example.org:3128, or null"
 _HOST_NAME: Final = re.compile(r"(?!.{254})\.?(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
 _NUMERIC: Final = re.compile(r"[0-9.]+|.*[:/].*")  # if it is anything, an address or a network
@@ -220,17 +220,17 @@ def _given(value: object) -> str:
     """Return a number, true, false or null itself; for any other value only its kind."""
     if value is None or isinstance(value, int | float):
         shown = json.dumps(value)
-        return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
+        return shown if len(shown) <= _MAX_SHOWN_CHARACTERS else f"{shown[:_MAX_SHOWN_CHARACTERS]}…"
     return kind_of(value)
 
 
-_LONGEST: Final = 80  # comparing costs the square of the length
+_MAX_COMPARED_CHARACTERS: Final = 80  # comparing costs the square of the length
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most like `name` in any case, None when none is like it."""
     folded = {candidate.casefold(): candidate for candidate in known}
-    found = get_close_matches(name[:_LONGEST].casefold(), folded, n=1)
+    found = get_close_matches(name[:_MAX_COMPARED_CHARACTERS].casefold(), folded, n=1)
     return folded[found[0]] if found else None
 
 

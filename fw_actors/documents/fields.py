@@ -32,7 +32,7 @@ from fw_actors.runtime.clock import MS_PER_SECOND, SECONDS_PER_DAY, US_PER_MS
 if TYPE_CHECKING:
     from fw_actors.documents.doctype import Meta
 
-LARGEST_INTEGER: Final = 2**53
+MAX_INTEGER: Final = 2**53
 SURROGATES: Final = re.compile(r"[\ud800-\udfff]")
 CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 CONTROLS_AND_BREAKS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -252,7 +252,7 @@ class Int(Field):
         wrong = [
             name
             for name, limit in limits.items()
-            if limit is not None and not (type(limit) is int and abs(limit) <= LARGEST_INTEGER)
+            if limit is not None and not (type(limit) is int and abs(limit) <= MAX_INTEGER)
         ]
         if wrong:
             yield from (f"{name} must be a whole number within 2^53" for name in wrong)
@@ -265,7 +265,7 @@ class Int(Field):
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.shape()
         number = value if type(value) is int else int(value)  # as in `_Textual`
-        if abs(number) > LARGEST_INTEGER:
+        if abs(number) > MAX_INTEGER:
             raise ShapeError(f"{self.name} must be within 2^53.")
         low, high = self.minimum, self.maximum
         if (low is not None and number < low) or (high is not None and number > high):
@@ -288,7 +288,7 @@ class Float(Field):
     def _accept(self, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.shape()
-        if (isinstance(value, int) and abs(value) > LARGEST_INTEGER) or not math.isfinite(value):
+        if (isinstance(value, int) and abs(value) > MAX_INTEGER) or not math.isfinite(value):
             raise ShapeError(f"{self.name} must be finite; a whole number must be within 2^53.")
         return value + 0.0  # -0.0 becomes 0.0, because SQLite does not store the sign of zero
 
@@ -409,7 +409,7 @@ class JSON(Field):
                 raise ShapeError(f"{self.name} must not be nested deeper than {MAX_LEVELS} levels.")
             if isinstance(leaf, str) and CONTROLS.search(leaf):
                 raise ShapeError(f"{self.name} must not contain a control character.")
-            if isinstance(leaf, int) and abs(leaf) > LARGEST_INTEGER:
+            if isinstance(leaf, int) and abs(leaf) > MAX_INTEGER:
                 raise ShapeError(f"{self.name} must not contain a number beyond 2^53.")
         return copy
 
@@ -527,7 +527,7 @@ class Date(Field):
             ) from None
 
 
-_LONGEST_TIME: Final = 64  # Python reads any number of decimals, and `ms_of` keeps the texts
+_MAX_TIME_CHARACTERS: Final = 64  # Python reads any number of decimals, and `ms_of` keeps the texts
 
 
 class Datetime(Field):
@@ -543,7 +543,7 @@ class Datetime(Field):
         try:
             if isinstance(value, datetime):
                 return iso(to_ms(value))
-            if len(value) > _LONGEST_TIME:
+            if len(value) > _MAX_TIME_CHARACTERS:
                 raise ValueError
             return iso(ms_of(value))
         except (ValueError, OverflowError):

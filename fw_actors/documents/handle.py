@@ -400,7 +400,7 @@ class Database:
 
 
 _NO_STATEMENT: Final = re.compile(r"\s+|;|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
-_LARGEST: Final = 2**63 - 1  # of a column
+_MAX_COLUMN_INTEGER: Final = 2**63 - 1  # of a column
 
 
 def _validate_sql(text: object, params: object) -> None:
@@ -429,7 +429,7 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, str):
         return "\0" not in value and value.encode("utf-8", "ignore").decode() == value
     if isinstance(value, int):
-        return -_LARGEST - 1 <= value <= _LARGEST
+        return -_MAX_COLUMN_INTEGER - 1 <= value <= _MAX_COLUMN_INTEGER
     return isinstance(value, bytes | None) or (isinstance(value, float) and isfinite(value))
 
 

@@ -10,7 +10,7 @@ from fw_actors.errors import ValidationError, refuse_coroutine
 
 AFTER_COMMIT = "after_commit"
 
-NoteDefect = Callable[[str, BaseException, str], None]
+RecordDefect = Callable[[str, BaseException, str], None]
 """Takes the failed part (`Sales Order.after_commit`), the exception, and the request's id."""
 
 DB_SET: Final = "db_set"  # passed to observers for a field written directly; never an event
@@ -55,7 +55,7 @@ def check_name(doc: DocType) -> None:
         raise ValidationError("name cannot be written: use rename.", field="name")
 
 
-def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
+def run_after_commit(fw: Fw, doc: DocType, record_defect: RecordDefect) -> None:
     """Call the hook `after_commit`, which the class has, once the change is durable.
 
     The handle cannot be used then, and the hook cannot undo the change: its errors are recorded as
@@ -66,7 +66,7 @@ def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
         try:
             run_hook(fw, doc, AFTER_COMMIT)
         except Exception as error:
-            note_defect(f"{doc.doctype}.{AFTER_COMMIT}", error, fw.request_id)
+            record_defect(f"{doc.doctype}.{AFTER_COMMIT}", error, fw.request_id)
             raise  # to the store, which logs it
 
     fw.tx.after_commit(call)

@@ -19,8 +19,8 @@ from fw_actors.documents.hooks import (
     AFTER_COMMIT,
     DB_SET,
     DocTypeObservers,
-    NoteDefect,
     Observer,
+    RecordDefect,
     check_name,
     run_after_commit,
     run_hook,
@@ -104,7 +104,7 @@ def authorize_read(fw: Fw, meta: Meta, ignore_permissions: bool, name: object) -
 
     Raises: PermissionDeniedError.
     """
-    fw.rights.require_reach(meta)
+    fw.rights.require_in_scope(meta)
     if not ignore_permissions:
         fw.rights.require(meta, "read")
         fw.rights.require_document(meta, name)
@@ -157,15 +157,15 @@ class Documents:
         vault: VaultCipher,
         entropy: Entropy,
         observers: Sequence[Observer],
-        note_defect: NoteDefect,
+        record_defect: RecordDefect,
     ) -> None:
-        """`note_defect` is called on trio's thread for a hook that failed after its commit."""
+        """`record_defect` is called on trio's thread for a hook that failed after its commit."""
         self.registry = registry
         self.vault = vault
         self.entropy = entropy
         self.lists: Lists = Lists()
         self._observers = {name: DocTypeObservers(observers, name) for name in registry.metas}
-        self._note_defect = note_defect
+        self._record_defect = record_defect
 
     def read(self, fw: Fw, doctype: str, name: str, ignore_permissions: bool) -> DocType:
         """Return a document. Raises: NotFoundError, PermissionDeniedError."""
@@ -282,7 +282,7 @@ class Documents:
             rows.delete(self, fw.tx, doc)
             observers.changed(fw, "on_trash", doc)
             if AFTER_COMMIT in doc.meta.hooks:
-                run_after_commit(fw, doc, self._note_defect)
+                run_after_commit(fw, doc, self._record_defect)
 
     def rename(self, fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
         """Rename a document and all references to it. No hooks, no events."""
@@ -361,7 +361,7 @@ class Documents:
         doc._before = before  # a hook may have saved the document once more
         observers.changed(fw, event, doc)
         if AFTER_COMMIT in doc.meta.hooks:
-            run_after_commit(fw, doc, self._note_defect)
+            run_after_commit(fw, doc, self._record_defect)
 
     def _stamp(self, fw: Fw, doc: DocType, stored: DocType) -> None:
         """Set `modified`, the version. It always increases, even within a millisecond or after the

@@ -26,7 +26,7 @@ NAME_RULE: Final = (
 )
 _NAMINGS: Final = "naming must be given, random, field:<field> or series:<prefix>.#####"
 _SERIES: Final = re.compile(r"series:(?P<prefix>[^#/]*?)\.(?P<digits>#+)\Z")
-_LONGEST_NUMBER: Final = 19  # the digits of the largest number in 64 bits
+_MAX_NUMBER_DIGITS: Final = 19  # the digits of the largest number in 64 bits
 
 
 def is_name(name: object) -> bool:
@@ -69,7 +69,7 @@ def _parse_series(naming: str) -> Naming | str:
     if series is None:
         return _NAMINGS
     prefix, digits = series["prefix"], len(series["digits"])
-    if not is_name(prefix + "1" * max(digits, _LONGEST_NUMBER)):
+    if not is_name(prefix + "1" * max(digits, _MAX_NUMBER_DIGITS)):
         return f"naming: {prefix!r} cannot begin a name: {NAME_RULE}"
     return Naming("series", prefix=prefix, digits=digits)
 

@@ -83,7 +83,7 @@ class Rights:
         if not self.allows(meta, action):
             raise PermissionDeniedError(f"You may not {action} {meta.name}.")
 
-    def require_reach(self, meta: Meta) -> None:
+    def require_in_scope(self, meta: Meta) -> None:
         """Refuse a DocType that scopes exclude. Raises: PermissionDeniedError."""
         if self.excludes(meta):
             raise PermissionDeniedError(f"Your access scopes do not include {meta.name}.")
@@ -112,11 +112,11 @@ class Rights:
 
         Raises: PermissionDeniedError.
         """
-        self.require_reach(meta)
-        if not self.reaches_for_writing(meta):
+        self.require_in_scope(meta)
+        if not self.is_writable_in_scope(meta):
             raise PermissionDeniedError("A user with access scopes cannot change access scopes.")
 
-    def reaches_for_writing(self, meta: Meta) -> bool:
+    def is_writable_in_scope(self, meta: Meta) -> bool:
         """Whether scopes permit writing documents of this DocType, regardless of roles."""
         return not (self.excludes(meta) or (self.scoped and meta.name == USER_PERMISSION))
 
@@ -167,21 +167,23 @@ class Rights:
         return replace(self, scopes=MappingProxyType(scopes), borrowed=borrowed)
 
 
-def administering_error(rights: Rights, act: str) -> PermissionDeniedError | None:
-    """Return an error unless the user is a System Manager without access scopes; `act` is the
+def administering_error(rights: Rights, operation: str) -> PermissionDeniedError | None:
+    """Return an error unless the user is a System Manager without access scopes; `operation` is the
     subject of its sentence.
     """
     if rights.administers:
         return None
-    return PermissionDeniedError(f"{act} requires the role System Manager without access scopes.")
+    return PermissionDeniedError(
+        f"{operation} requires the role System Manager without access scopes."
+    )
 
 
-def require_administering(rights: Rights, act: str) -> None:
-    """Refuse users other than System Managers without access scopes; `act` as above.
+def require_administering(rights: Rights, operation: str) -> None:
+    """Refuse users other than System Managers without access scopes; `operation` as above.
 
     Raises: PermissionDeniedError.
     """
-    error = administering_error(rights, act)
+    error = administering_error(rights, operation)
     if error is not None:
         raise error
 
@@ -302,7 +304,7 @@ def leaves_writable(fw: Fw, meta: Meta, values: Mapping[str, Any]) -> bool:
     accordingly."""
     if not fw.rights.scoped:
         return True
-    return fw.rights.reaches_for_writing(meta) and not concerns_managers(fw, meta.name, values)
+    return fw.rights.is_writable_in_scope(meta) and not concerns_managers(fw, meta.name, values)
 
 
 def concerns_managers(fw: Fw, doctype: str, values: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from fw_actors.documents import permissions
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta, bytes_of
 from fw_actors.documents.fields import (
     CONTROLS,
-    LARGEST_INTEGER,
+    MAX_INTEGER,
     Datetime,
     Field,
     Int,
@@ -38,7 +38,7 @@ MAX_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
 MAX_FIELDS: Final = 20  # per filter, any of which may match
 # In all lists of a query, once for each field of a filter: SQLite binds 32,766, PostgreSQL 65,535.
 MAX_VALUES: Final = 30_000
-LONGEST_PATTERN: Final = 1000
+MAX_PATTERN_CHARACTERS: Final = 1000
 _VALUE_OVERHEAD: Final = 30  # bytes: JSON's punctuation around a value, and a number or time itself
 _BYTES_OF_A_CHARACTER: Final = 4
 _MIB: Final = 1 << 20
@@ -79,7 +79,7 @@ class Lists:
         """Return the matching rows; arguments and errors as in `Fw.get_list`."""
         meta = fw.documents.registry.meta(doctype)
         if not ignore_permissions:
-            fw.rights.require_reach(meta)
+            fw.rights.require_in_scope(meta)
             fw.rights.require(meta, "list")
             fw.rights.require_rows(meta)
         wanted = Query(fw, meta, filters, ignore_permissions=ignore_permissions)
@@ -330,9 +330,9 @@ class Query:
         return [*terms.values(), by_name.desc() if down else by_name.asc()]
 
 
-MOST_COUNTED: Final = 10_000
+MAX_COUNTED_ROWS: Final = 10_000
 """The maximum number of matches that are counted and paged through."""
-MOST_SEARCHED: Final = 5_000
+MAX_SEARCHED_ROWS: Final = 5_000
 """The number of newest records that a search without an index covers."""
 _ORDERS: Final = (None, DEFAULT_ORDER, "creation asc", "creation")
 
@@ -341,7 +341,7 @@ _ORDERS: Final = (None, DEFAULT_ORDER, "creation asc", "creation")
 class ListPage:
     """Rows of a list, and the number of matches: `more` means that there are more than `total`.
 
-    `newest_only`: the newest `MOST_SEARCHED` were searched, and there are others.
+    `newest_only`: the newest `MAX_SEARCHED_ROWS` were searched, and there are others.
     """
 
     rows: list[dict[str, Any]]
@@ -368,23 +368,23 @@ def list_page(
     meta = fw.documents.registry.meta(doctype)
     if meta.child:
         raise BadRequestError(f"{doctype} rows are part of their parent's document.")
-    fw.rights.require_reach(meta)
+    fw.rights.require_in_scope(meta)
     fw.rights.require(meta, "list")
     sought, rest = (list(filters), []) if not meta.read_only else split_by_index(meta, filters)
     narrowed = bool(rest) or (
         meta.read_only and order_by not in _ORDERS and not is_selective(meta, sought)
     )
     query = Query(fw, meta, sought, ignore_permissions=False, also=also)
-    if meta.read_only and start >= MOST_COUNTED:
+    if meta.read_only and start >= MAX_COUNTED_ROWS:
         limit = 0  # skipping so many rows would take too long
     if narrowed:
         sorted_by = [part.split()[0] for part in (order_by or "").split(",") if part.split()]
-        newest_only = query.count(MOST_SEARCHED + 1) > MOST_SEARCHED
-        query.narrow(MOST_SEARCHED, rest, [*fields, *sorted_by])
+        newest_only = query.count(MAX_SEARCHED_ROWS + 1) > MAX_SEARCHED_ROWS
+        query.narrow(MAX_SEARCHED_ROWS, rest, [*fields, *sorted_by])
     else:
         newest_only = False
-    rows, total = query.page(fields, order_by, limit, start, MOST_COUNTED + 1)
-    return ListPage(rows, min(total, MOST_COUNTED), total > MOST_COUNTED, newest_only)
+    rows, total = query.page(fields, order_by, limit, start, MAX_COUNTED_ROWS + 1)
+    return ListPage(rows, min(total, MAX_COUNTED_ROWS), total > MAX_COUNTED_ROWS, newest_only)
 
 
 def _is_list_of_names(fields: object) -> bool:
@@ -392,7 +392,7 @@ def _is_list_of_names(fields: object) -> bool:
 
 
 def _is_count(number: object) -> bool:
-    return type(number) is int and 0 <= number <= LARGEST_INTEGER
+    return type(number) is int and 0 <= number <= MAX_INTEGER
 
 
 def _require_bounded(filters: Sequence[Any]) -> None:
@@ -428,9 +428,9 @@ def _pattern(meta: Meta, name: str, value: Any) -> str:
     textual = field is None or isinstance(field.column, sa.Text)
     if not isinstance(value, str) or not textual or CONTROLS.search(value):
         raise BadRequestError("like must compare text with text.", field="filters")
-    if len(value) > LONGEST_PATTERN:
+    if len(value) > MAX_PATTERN_CHARACTERS:
         raise BadRequestError(
-            f"A pattern must have at most {LONGEST_PATTERN:,} characters.", field="filters"
+            f"A pattern must have at most {MAX_PATTERN_CHARACTERS:,} characters.", field="filters"
         )
     if (len(value) - len(value.rstrip("\\"))) % 2:
         raise BadRequestError("A pattern must not end with a lone backslash.", field="filters")

@@ -28,7 +28,7 @@ from fw_actors.documents.tables import DocTable, table_of
 from fw_actors.errors import BadRequestError, ConfigurationError, NotFoundError, runs_later
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_LONGEST_SHOWN: Final = 140
+_MAX_SHOWN_CHARACTERS: Final = 140
 _OWN: Final = f"{Path(__file__).parents[1]}/"  # this package: the line of the app tells more
 _EVERYONE: Final[Any] = object()  # unlike `()`, no app can give it
 _JSON_TYPES: Final = (str, int, float, bool, dict, list, NoneType, Any)
@@ -102,7 +102,7 @@ class Whitelisted:
         try:
             msgspec.convert(value, self._types[name])
         except msgspec.ValidationError as error:
-            text = str(error).replace("`", "")[:_LONGEST_SHOWN]  # it may quote the value
+            text = str(error).replace("`", "")[:_MAX_SHOWN_CHARACTERS]  # it may quote the value
             raise BadRequestError(f"{name} has the wrong type: {text}.", field=name) from None
         except TypeError:  # a union that msgspec cannot distinguish
             return

@@ -179,9 +179,9 @@ def _shaped_row(
 
 
 DEFAULT_LIMIT: Final = 20
-MOST: Final = 500
+MAX_PAGE_SIZE: Final = 500
 _STATUSES: Final = ("submit", "cancel")  # actions of submittable DocTypes only
-MAX_BYTES: Final = 8 << 20
+MAX_LIST_BYTES: Final = 8 << 20
 """The maximum size of a list's rows: many lists may be read at once."""
 
 
@@ -200,7 +200,7 @@ class Described:
 def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str, Any]:
     """Return `{"data": [...], "total": n}`; `listing` has the query's arguments.
 
-    Raises: ValidationError if the rows have more than `MAX_BYTES`.
+    Raises: ValidationError if the rows have more than `MAX_LIST_BYTES`.
     """
     meta = _open(fw, doctype)
     fw.rights.require(meta, "list")
@@ -211,12 +211,12 @@ def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str
     if fields is not None and (not isinstance(fields, list) or not fields):
         raise BadRequestError("fields must be a JSON list of names.", field="fields")
     limit, start = listing.get("limit", DEFAULT_LIMIT), listing.get("start", 0)
-    if not 1 <= limit <= MOST:
-        raise BadRequestError(f"limit must be between 1 and {MOST}.", field="limit")
+    if not 1 <= limit <= MAX_PAGE_SIZE:
+        raise BadRequestError(f"limit must be between 1 and {MAX_PAGE_SIZE}.", field="limit")
     if start < 0:
         raise BadRequestError("start must be 0 or more.", field="start")
     wanted = query.Query(fw, meta, filters, ignore_permissions=False)
-    data = wanted.rows(fields, listing.get("order_by"), limit, start, most_bytes=MAX_BYTES)
+    data = wanted.rows(fields, listing.get("order_by"), limit, start, most_bytes=MAX_LIST_BYTES)
     short = len(data) < limit and (data or not start)  # the page shows the total
     return {"data": data, "total": start + len(data) if short else wanted.count()}
 
@@ -362,7 +362,7 @@ def _is_possible(meta: Meta, action: str, rights: Rights) -> bool:
     """Whether the DocType has the action and the user's permissions may allow it."""
     if not rights.allows(meta, action) or (action in _STATUSES and not meta.submittable):
         return False
-    writable = not meta.read_only and rights.reaches_for_writing(meta)
+    writable = not meta.read_only and rights.is_writable_in_scope(meta)
     return writable or action in ("list", "read", "export")
 
 
@@ -389,7 +389,7 @@ def _open(fw: Fw, doctype: str) -> Meta:
     meta = fw.documents.registry.meta(doctype)
     if meta.child:
         raise BadRequestError(f"{doctype} rows are part of their parent's document.")
-    fw.rights.require_reach(meta)
+    fw.rights.require_in_scope(meta)
     return meta
 
 

@@ -29,7 +29,7 @@ from fw_actors.errors import (
 )
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx
-from fw_actors.store.statement import KEPT
+from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
@@ -243,7 +243,7 @@ def _ms(text: str | None) -> int | None:
     return None if text is None else ms_of(text)
 
 
-@lru_cache(KEPT)
+@lru_cache(STATEMENT_CACHE_SIZE)
 def _insertion(table: sa.Table, names: tuple[str, ...]) -> Statement:
     return Statement(sa.insert(table).values({name: sa.bindparam(name) for name in names}))
 

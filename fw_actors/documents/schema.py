@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
-from fw_actors.documents.fields import LARGEST_INTEGER, Field, Int, Table, Vault
+from fw_actors.documents.fields import MAX_INTEGER, Field, Int, Table, Vault
 from fw_actors.documents.handle import child_of
 from fw_actors.documents.naming import NAME_CHARACTERS
 from fw_actors.documents.permissions import Rights
-from fw_actors.documents.validation import MAX_ROWS
+from fw_actors.documents.validation import MAX_CHILD_ROWS
 
 Schema = dict[str, Any]
 
@@ -112,7 +112,7 @@ def _requested(field: Field, owner: Meta, rights: Rights) -> Schema:
         return {
             "type": ["array", "null"],
             "items": _row(owner, child_of(field).meta, rights),
-            "maxItems": MAX_ROWS,
+            "maxItems": MAX_CHILD_ROWS,
         }
     schema = _value(field)
     if field.type == "Check":
@@ -200,8 +200,8 @@ def _of_int(field: Field) -> Schema:
         low, high = field.minimum, field.maximum
     return {
         "type": "integer",
-        "minimum": -LARGEST_INTEGER if low is None else low,
-        "maximum": LARGEST_INTEGER if high is None else high,
+        "minimum": -MAX_INTEGER if low is None else low,
+        "maximum": MAX_INTEGER if high is None else high,
     }
 
 

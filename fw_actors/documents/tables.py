@@ -17,7 +17,8 @@ from fw_actors.store import Statement, Tx, UniqueViolation, partial_index
 from fw_actors.store.migrations import AddColumn
 
 _DIGEST_BYTES: Final = 4
-_KEPT: Final = MAX_IDENTIFIER - 2 * _DIGEST_BYTES - 1  # of a name that ends with its digest
+# Of a name that ends with its digest.
+_PREFIX_CHARACTERS: Final = MAX_IDENTIFIER - 2 * _DIGEST_BYTES - 1
 
 
 def indexes_of(meta: Meta) -> Iterator[sa.Index]:
@@ -58,7 +59,7 @@ def _index_name(kind: str, meta: Meta, *columns: str) -> str:
     if len(name) <= MAX_IDENTIFIER:
         return name
     digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    return f"{name[:_KEPT]}_{digest}"
+    return f"{name[:_PREFIX_CHARACTERS]}_{digest}"
 
 
 def stale_indexes(meta: Meta, declared: Container[str], there: Iterable[str]) -> list[str]:
@@ -67,7 +68,9 @@ def stale_indexes(meta: Meta, declared: Container[str], there: Iterable[str]) ->
     These are unique indexes that are no longer declared, because they would still refuse documents,
     and `former_indexes`. Other indexes only cost a little time and are kept.
     """
-    prefixes = tuple(f"{kind}_{meta.table}__"[:_KEPT] for kind in ("key", "keys", "keyed"))
+    prefixes = tuple(
+        f"{kind}_{meta.table}__"[:_PREFIX_CHARACTERS] for kind in ("key", "keys", "keyed")
+    )
     former = {_index_name("by", meta, *columns) for columns in meta.former_indexes}
     return sorted(
         name

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.fields import (
     CONFIGURED,
-    LARGEST_INTEGER,
+    MAX_INTEGER,
     Field,
     Link,
     Password,
@@ -28,7 +28,8 @@ from fw_actors.store import Tx
 if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
 
-MAX_ROWS: Final = 5000  # of one table field: writing more would block all other writers for seconds
+# Of one table field: writing more would block all other writers for seconds.
+MAX_CHILD_ROWS: Final = 5000
 _LINKS_MAY_DANGLE = ("Webhook", "API Key")
 """Deliveries outlive their Webhook, and nothing may keep a key alive (D-128)."""
 
@@ -79,7 +80,7 @@ def merge_rows(stored: DocType, doc: DocType) -> None:
 def normalize(doc: DocType) -> None:
     """Normalise every value of a document. Raises: ValidationError."""
     state, meta, name = doc.__dict__, doc.meta, ""
-    if type(state["idx"]) is not int or abs(state["idx"]) > LARGEST_INTEGER:
+    if type(state["idx"]) is not int or abs(state["idx"]) > MAX_INTEGER:
         raise ValidationError("idx must be a whole number.", field="idx")
     try:
         for name, accept in meta.groups.accepted:
@@ -90,9 +91,9 @@ def normalize(doc: DocType) -> None:
         state[field.name] = _accepted_secret(doc, field, state[field.name])
     for table in meta.tables:
         rows = rows_of(doc, table)
-        if len(rows) > MAX_ROWS:
+        if len(rows) > MAX_CHILD_ROWS:
             raise ValidationError(
-                f"{table.name} must have at most {MAX_ROWS:,} rows.", field=table.name
+                f"{table.name} must have at most {MAX_CHILD_ROWS:,} rows.", field=table.name
             )
         for row in rows:
             normalize(row)

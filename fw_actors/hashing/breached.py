@@ -17,7 +17,7 @@ from typing import Final
 
 from fw_actors.errors import ConfigurationError, OverloadedError, PasswordPolicyError
 
-MAX_LINE: Final = 80
+MAX_LINE_BYTES: Final = 80
 SAMPLES: Final = 64
 _LINE: Final = re.compile(rb"([0-9A-Fa-f]{16,40})(?::[0-9]{1,20})?\r?\Z")
 _REMEDY: Final = (
@@ -85,8 +85,8 @@ class BreachedPasswords:
 
     def _line_around(self, at: int) -> tuple[int, int, bytes]:
         """Return the begin and the end of the line around a byte, and the line's hash."""
-        begin = max(0, at - MAX_LINE)
-        block = os.pread(self._file, 2 * MAX_LINE + 2, begin)
+        begin = max(0, at - MAX_LINE_BYTES)
+        block = os.pread(self._file, 2 * MAX_LINE_BYTES + 2, begin)
         place = at - begin
         first = block.rfind(b"\n", 0, place) + 1
         last = block.find(b"\n", place)

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-MAX_CHARACTERS: Final = 1000
+MAX_HASH_CHARACTERS: Final = 1000
 _BCRYPT_COSTS: Final = range(4, 16)
 _BCRYPT_BYTES: Final = 72  # bcrypt ignores what follows
 _BCRYPT_DIGITS: Final = "./" + string.ascii_uppercase + string.ascii_lowercase + string.digits
@@ -31,7 +31,7 @@ _MAX_ITERATIONS: Final = 10_000_000
 _MAX_SCRYPT_BYTES: Final = 256 * 1024 * 1024
 _MAX_PARALLELISM: Final = 16
 _SPARE_BYTES: Final = 1024 * 1024
-_LEAST_DIGEST: Final = 16
+_MIN_DIGEST_BYTES: Final = 16
 _BLOCK_BYTES: Final = {"sha1": 20, "sha256": 32, "sha512": 64}
 _DECOY_SALT: Final = bytes(16)
 _DECOY_DIGEST: Final = bytes(32)
@@ -124,8 +124,8 @@ def _bcrypt(scheme: str, password: bytes, salt: bytes) -> bytes:
 
 def parse_imported(text: str) -> ImportedHash:
     """Return a hash of another system. Raises: UnusableHashError."""
-    if len(text) > MAX_CHARACTERS:
-        raise UnusableHashError(f"a hash must have at most {MAX_CHARACTERS:,} characters")
+    if len(text) > MAX_HASH_CHARACTERS:
+        raise UnusableHashError(f"a hash must have at most {MAX_HASH_CHARACTERS:,} characters")
     for pattern, read in _FORMS:
         match = pattern.fullmatch(text)
         if match is not None:
@@ -153,9 +153,9 @@ def _check(found: ImportedHash) -> None:
             low, high = _BCRYPT_COSTS[0], _BCRYPT_COSTS[-1]
             raise UnusableHashError(f"the cost of bcrypt must be between {low} and {high}")
         return
-    if len(found.digest) < _LEAST_DIGEST or not found.salt:
+    if len(found.digest) < _MIN_DIGEST_BYTES or not found.salt:
         raise UnusableHashError(
-            f"the hash must have a salt, and a digest of at least {_LEAST_DIGEST} bytes"
+            f"the hash must have a salt, and a digest of at least {_MIN_DIGEST_BYTES} bytes"
         )
     if scheme == _SCRYPT:
         n, r, p = parameters

@@ -52,7 +52,7 @@ Lookup = Callable[[str, int], Sequence[Address]]
 MAX_THREADS: Final = 32
 MAX_PER_HOST: Final = 2
 PROMPT_SECONDS: Final = 1.0  # an older look-up may hang: the next caller begins another one
-MAX_PROMPT: Final = 4096  # remembered names; beyond it, the least recently used is dropped
+MAX_PROMPT_NAMES: Final = 4096  # remembered names; beyond it, the least recently used is dropped
 
 
 def system_lookup(host: str, port: int) -> Sequence[Address]:
@@ -188,7 +188,7 @@ class Resolver:
             running.addresses = None
         if trio.current_time() - began < PROMPT_SECONDS:
             self._prompt[host] = None
-            if len(self._prompt) > MAX_PROMPT:
+            if len(self._prompt) > MAX_PROMPT_NAMES:
                 del self._prompt[next(iter(self._prompt))]
 
 
@@ -460,7 +460,7 @@ async def _connect_to(address: Address, connected: list[socket.socket]) -> int |
     return None
 
 
-MAX_HEAD: Final = 16 * 1024  # bytes of the head of the proxy's response
+MAX_HEAD_BYTES: Final = 16 * 1024  # bytes of the head of the proxy's response
 _READ: Final = 4096  # bytes
 _UNAUTHORIZED: Final = (401, 407)  # 407 by RFC 9110 15.5.8; tinyproxy sends 401
 
@@ -470,7 +470,7 @@ async def open_tunnel(connection: Connection, to: Origin, proxy: EgressProxy) ->
 
     Raises: ConnectError if the proxy refuses, or does not respond as an HTTP proxy.
     """
-    client = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+    client = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
     request = client.send(_request(to, proxy))
     assert request is not None
     sent = await connection.start(request)

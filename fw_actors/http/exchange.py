@@ -20,7 +20,7 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
-from fw_actors.http.response import MAX_RESPONSE, ResponseReader, Times, TlsError
+from fw_actors.http.response import MAX_RESPONSE_BYTES, ResponseReader, Times, TlsError
 from fw_actors.http.url import Endpoint, Origin
 from fw_actors.runtime.clock import MS_PER_SECOND
 
@@ -255,13 +255,13 @@ async def _read(
         try:
             data = await connection.receive(reader.room)
         except BrokenConnection as broken:
-            if kept and reader.room == MAX_RESPONSE:
+            if kept and reader.room == MAX_RESPONSE_BYTES:
                 raise StaleConnection from None
             if broken.tls and reader.status is None:
                 raise TlsError("TLS failed before the receiver answered.") from None
             reader.break_off()
             return
-        if kept and not data and reader.room == MAX_RESPONSE:
+        if kept and not data and reader.room == MAX_RESPONSE_BYTES:
             raise StaleConnection
         before = reader.status
         satisfied = reader.feed(data)
@@ -271,7 +271,7 @@ async def _read(
         reader.feed(data)
 
 
-MAX_KEPT: Final = 16  # cached heads; other sets of header names are validated at each use
+HEAD_CACHE_SIZE: Final = 16  # cached heads; other sets of header names are validated at each use
 
 _BEGIN: Final = (
     b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
@@ -344,7 +344,7 @@ class RequestWriter:
             raise ValueError("A header name must not occur twice.")
         lines = [name.replace(b"%", b"%%") + b": %b\r\n" for name in names]
         head = b"".join((_BEGIN, self._fixed.replace(b"%", b"%%"), *lines, b"\r\n"))
-        if len(self._heads) < MAX_KEPT:
+        if len(self._heads) < HEAD_CACHE_SIZE:
             self._heads[names] = head
         return head
 

@@ -223,7 +223,7 @@ class Pool:
         self._in_use += 1
         self._opened += 1
 
-    def give_back(self, connection: Connection) -> None:
+    def release(self, connection: Connection) -> None:
         """End the use of a connection after a whole response.
 
         The POST that has waited longest gets it, or its place if the receiver has closed it;

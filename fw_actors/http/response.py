@@ -126,7 +126,7 @@ _LENGTH: Final = re.compile(rb"[0-9]{1,20}")  # more digits than h11 takes say n
 _PRINTABLE: Final = re.compile(
     rb"[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?"
 )
-_KEPT: Final = (b"location", b"retry-after")
+_READ_HEADERS: Final = (b"location", b"retry-after")
 
 
 def rewritten(received: bytes | bytearray) -> bytes | None:
@@ -191,14 +191,14 @@ def _kept(fields: list[tuple[bytes, bytes]]) -> list[bytes]:
     return [
         name + b": " + value
         for name, value in fields
-        if name in _KEPT and _PRINTABLE.fullmatch(value)
+        if name in _READ_HEADERS and _PRINTABLE.fullmatch(value)
     ]
 
 
-MAX_RESPONSE: Final = 64 * 1024  # bytes read of a response, with heads and interim responses
-MAX_BODY: Final = 512  # bytes kept of its body
+MAX_RESPONSE_BYTES: Final = 64 * 1024  # bytes read of a response, with heads and interim responses
+MAX_BODY_BYTES: Final = 512  # bytes kept of its body
 MAX_INFORMATIONAL: Final = 20
-MAX_HEADER: Final = 2048  # characters kept of a header's value
+MAX_HEADER_CHARACTERS: Final = 2048  # characters kept of a header's value
 
 _USER_INFO: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
 
@@ -223,7 +223,7 @@ class ResponseReader(msgspec.Struct, eq=False):
     """
 
     status: int | None = None
-    room: int = MAX_RESPONSE
+    room: int = MAX_RESPONSE_BYTES
     ended: bool = False
     reusable: bool = False
     fast_path: bool = True
@@ -254,7 +254,7 @@ class ResponseReader(msgspec.Struct, eq=False):
         self._parse(self._h11, data)
         if self.room <= 0 and not self.ended:
             self._stop(_TOO_LONG)
-        return self.ended or len(self._body) >= MAX_BODY
+        return self.ended or len(self._body) >= MAX_BODY_BYTES
 
     def break_off(self) -> None:
         """Finish after the connection broke: the bytes read so far are the response.
@@ -274,7 +274,9 @@ class ResponseReader(msgspec.Struct, eq=False):
         """
         if self.status is None:
             raise ValueError("The head of the response is incomplete.")
-        return make_response(self.status, self._body[:MAX_BODY], self._headers, times, address)
+        return make_response(
+            self.status, self._body[:MAX_BODY_BYTES], self._headers, times, address
+        )
 
     def _stop(self, otherwise: str) -> None:
         if self.status is None:
@@ -308,7 +310,7 @@ class ResponseReader(msgspec.Struct, eq=False):
             elif isinstance(event, h11.Response):
                 self.status, self._headers = event.status_code, event.headers
             elif isinstance(event, h11.Data):
-                if len(self._body) < MAX_BODY:
+                if len(self._body) < MAX_BODY_BYTES:
                     self._body += event.data
             else:  # EndOfMessage
                 self.ended = True
@@ -332,19 +334,19 @@ def make_response(
         if name == b"location" and location is None:
             location = _without_secrets(value.decode("latin-1"))
         elif name == b"retry-after" and retry_after is None:
-            retry_after = value.decode("latin-1")[:MAX_HEADER]
+            retry_after = value.decode("latin-1")[:MAX_HEADER_CHARACTERS]
     return ReceiverResponse(status, body, location, retry_after, times, address)
 
 
 def _without_secrets(location: str) -> str:
     """Remove user info, query and fragment from a Location, because they may hold secrets."""
     path = re.split("[?#]", location, maxsplit=1)[0]
-    return _USER_INFO.sub(r"\1//", path)[:MAX_HEADER]
+    return _USER_INFO.sub(r"\1//", path)[:MAX_HEADER_CHARACTERS]
 
 
 def _client_state() -> h11.Connection:
     """Return an h11 client that has sent a POST; RequestWriter writes the request's bytes."""
-    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_RESPONSE)
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_RESPONSE_BYTES)
     connection.send(_POST)
     connection.send(_END)
     return connection
@@ -367,8 +369,8 @@ _UNUSUAL: Final = re.compile(rb"\n(?:transfer-encoding|location|retry-after|upgr
 _KEPT_ALIVE: Final = b"\nconnection: keep-alive\r\n"
 _NO_CONTENT: Final = 204
 # Within a second, receivers send many identical responses, with the same date.
-_REMEMBERED: Final = 256
-_REMEMBERED_BYTES: Final = 2048
+_RESPONSE_CACHE_SIZE: Final = 256
+_MAX_CACHED_BYTES: Final = 2048
 _NOT_MODIFIED: Final = 304  # its content-length is that of a body that is not sent
 
 
@@ -385,7 +387,7 @@ def read_plain(data: bytes) -> PlainResponse | None:
     Args:
         data: all bytes that have arrived since the request was sent.
     """
-    return _remembered(data) if len(data) <= _REMEMBERED_BYTES else _read_plain(data)
+    return _remembered(data) if len(data) <= _MAX_CACHED_BYTES else _read_plain(data)
 
 
 def _read_plain(data: bytes) -> PlainResponse | None:
@@ -413,4 +415,4 @@ def _is_complete(status: int, fields: bytes, size: int) -> bool:
     return lengths == 1 and length is not None and int(length[1]) == size
 
 
-_remembered: Final = lru_cache(_REMEMBERED)(_read_plain)
+_remembered: Final = lru_cache(_RESPONSE_CACHE_SIZE)(_read_plain)

@@ -180,7 +180,7 @@ class Sender:
                 raise
         finally:
             if reusable:
-                self._pool.give_back(connection)
+                self._pool.release(connection)
             else:
                 self._pool.discard(connection)
         return True

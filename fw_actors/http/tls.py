@@ -120,7 +120,7 @@ VERIFIED_SECONDS: Final = 3600.0
 # The send buffer of a new socket always has room for this much (Linux: 16 KiB).
 _SURELY_BUFFERED: Final = 8 * 1024
 _RECORD_HEADER: Final = 5  # bytes: type, version, length (RFC 8446 5.1)
-_MAX_RECORD: Final = _RECORD_HEADER + 16 * 1024 + 2048  # bytes (RFC 5246 6.2.3)
+_MAX_RECORD_BYTES: Final = _RECORD_HEADER + 16 * 1024 + 2048  # bytes (RFC 5246 6.2.3)
 _READS_PER_RECORD: Final = 3  # of what is here, which may end within a record, and two receives
 _CHUNK: Final = 64 * 1024
 
@@ -373,7 +373,7 @@ class TlsConnection:
 
     def _take_in_nowait(self) -> None:
         try:
-            data = self._socket.recv(_MAX_RECORD)
+            data = self._socket.recv(_MAX_RECORD_BYTES)
         except BlockingIOError:
             return
         if data:

@@ -16,7 +16,7 @@ import idna
 
 from fw_actors.errors import ValidationError
 
-MAX_URL: Final = 2048  # characters; the `length` of a Webhook's url (B-13)
+MAX_URL_CHARACTERS: Final = 2048  # characters; the `length` of a Webhook's url (B-13)
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 # RFC 3986, appendix B, for a URL with an authority and without a fragment.
@@ -99,8 +99,8 @@ def parse_endpoint(url: str | bytes, *, development: bool = False) -> Endpoint:
     """
     if not isinstance(url, str):
         raise _invalid("The URL must be text.")
-    if len(url) > MAX_URL:
-        raise _invalid(f"The URL must have at most {MAX_URL:,} characters.")
+    if len(url) > MAX_URL_CHARACTERS:
+        raise _invalid(f"The URL must have at most {MAX_URL_CHARACTERS:,} characters.")
     if _UNPRINTABLE.search(url):
         raise _invalid("The URL must not have a space or a control character; percent-encode it.")
     if "#" in url:

@@ -181,17 +181,17 @@ class AuditLog:
         else:
             tx.run(self._count, event=counting[0], content=json.dumps({MORE: more}), now=tx.now)
 
-    def denial(self, fw: Fw, act: str, target: str) -> PermissionDeniedError | None:
+    def denial(self, fw: Fw, operation: str, target: str) -> PermissionDeniedError | None:
         """Return an error unless the user is a System Manager without access scopes; record it.
 
         The record requires a commit: the operation returns the error instead of raising it, and its
         caller raises it after the commit.
 
         Args:
-            act: the operation as the subject of a sentence, such as "Erasing a delivery".
+            operation: as the subject of a sentence, such as "Erasing a delivery".
             target: as in `record`.
         """
-        error = administering_error(fw.rights, act)
+        error = administering_error(fw.rights, operation)
         if error is not None:
             self.deny(fw, target)
         return error

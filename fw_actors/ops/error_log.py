@@ -55,7 +55,7 @@ class ErrorRecorder:
         in_minute = (c.creation > sa.bindparam("since"), c.creation <= sa.bindparam("now"))
         recent = sa.select(c.name).where(*in_minute).limit(PER_MINUTE)
         self._recent = Statement(sa.select(sa.func.count()).select_from(recent.subquery()))
-        self._forget = Statement(
+        self._delete_expired = Statement(
             sa.delete(registry.tables["Error Log"].table).where(c.creation < sa.bindparam("before"))
         )
         self._scrubber = scrubber
@@ -86,7 +86,7 @@ class ErrorRecorder:
         stay queued.
         """
         taken = tuple(self._waiting)
-        tx.run(self._forget, before=tx.now - KEPT_DAYS * MS_PER_DAY)
+        tx.run(self._delete_expired, before=tx.now - KEPT_DAYS * MS_PER_DAY)
         tx.lock(_LIMIT)  # of all processes together
         recent = tx.scalar(self._recent, since=tx.now - MS_PER_MINUTE, now=tx.now)
         room = PER_MINUTE - int(recent)
@@ -99,10 +99,10 @@ class ErrorRecorder:
                 message=each.message,
                 request_id=each.request_id or None,
             )
-        tx.after_commit(lambda: self._forget_waiting(taken))
+        tx.after_commit(lambda: self._discard_waiting(taken))
         return len(written)
 
-    def _forget_waiting(self, taken: tuple[QueuedDefect, ...]) -> None:
+    def _discard_waiting(self, taken: tuple[QueuedDefect, ...]) -> None:
         done = set(map(id, taken))
         left = [each for each in self._waiting if id(each) not in done]
         self._waiting.clear()

@@ -34,11 +34,11 @@ from fw_actors.mail import (
     subject_of,
 )
 from fw_actors.mail.message import UnsafeHeaderError
-from fw_actors.rules.delivery import DeliveryStatus, Verdict
+from fw_actors.rules.delivery import DeliveryStatus, Transition
 from fw_actors.runtime import Entropy
 from fw_actors.store import LeasedJob, Statement, Tx, jobs
 from fw_actors.store.schema import IDENTIFIER
-from fw_actors.store.statement import KEPT
+from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 from fw_actors.tracing import Tracer, written_context
 
 QUEUE: Final = "mail"
@@ -50,13 +50,13 @@ _ACCOUNT: Final = Statement(
 )
 
 
-@lru_cache(KEPT)
+@lru_cache(STATEMENT_CACHE_SIZE)
 def _address(users: sa.Table) -> Statement:
     user: sa.BindParameter[Any] = sa.bindparam("user")
     return Statement(sa.select(users.c.email).where(users.c.name == user))
 
 
-class Outbox:
+class MailQueue:
     """Enqueues messages. `owner` is the user whose request causes the message."""
 
     def __init__(
@@ -159,11 +159,11 @@ class _MailStatements(NamedTuple):
     by_user: Statement
     recipient: Statement
     address: Statement
-    forget: Statement
+    delete: Statement
     settle: Statement
 
 
-@lru_cache(KEPT)
+@lru_cache(STATEMENT_CACHE_SIZE)
 def _statements(users: sa.Table, deliveries: sa.Table) -> _MailStatements:
     u = users.c
     d = deliveries.c
@@ -175,10 +175,10 @@ def _statements(users: sa.Table, deliveries: sa.Table) -> _MailStatements:
     address = Statement(
         sa.update(deliveries).where(d.name == key).values(recipient=sa.bindparam("email"))
     )
-    forget = Statement(sa.delete(deliveries).where(d.name == key))
+    delete = Statement(sa.delete(deliveries).where(d.name == key))
     outcome: dict[str, Any] = {n: sa.bindparam(n) for n in _OUTCOME}
     settle = Statement(sa.update(deliveries).where(d.name == key).values(outcome))
-    return _MailStatements(by_user, recipient, address, forget, settle)
+    return _MailStatements(by_user, recipient, address, delete, settle)
 
 
 class MailComposer:
@@ -213,17 +213,17 @@ class MailComposer:
         """Record a sent message. Returns False if the lease is lost."""
         if not jobs.finish(tx, job.id, job.lease):
             return False
-        self._note(tx, job, DeliveryStatus.SENT, job.attempts + 1, "", sent=tx.now)
+        self._record_outcome(tx, job, DeliveryStatus.SENT, job.attempts + 1, "", sent=tx.now)
         return True
 
-    def failed(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
+    def failed(self, tx: Tx, job: LeasedJob, transition: Transition, error: str) -> bool:
         """Record a failed attempt. Returns False if the lease is lost."""
-        if verdict.next_attempt is not None:
-            held = jobs.retry(tx, job.id, job.lease, verdict.next_attempt, error)
+        if transition.next_attempt is not None:
+            held = jobs.retry(tx, job.id, job.lease, transition.next_attempt, error)
         else:
             held = jobs.fail(tx, job.id, job.lease, error)
         if held:
-            self._note(tx, job, verdict.status, verdict.attempts, error, sent=None)
+            self._record_outcome(tx, job, transition.status, transition.attempts, error, sent=None)
         return held
 
     def _find_recipient(self, tx: Tx, job: LeasedJob) -> _Recipient | None:
@@ -239,7 +239,7 @@ class MailComposer:
         if tx.scalar(self._sql.recipient, key=job.subject):
             raise MailRefused("withdrawn: the account may no longer receive this message.")
         if jobs.finish(tx, job.id, job.lease):
-            tx.run(self._sql.forget, key=job.subject)
+            tx.run(self._sql.delete, key=job.subject)
 
     def _values(
         self, tx: Tx, template: Template, recipient: _Recipient, notice: Notice
@@ -255,7 +255,7 @@ class MailComposer:
             notice=notice,
         )
 
-    def _note(
+    def _record_outcome(
         self,
         tx: Tx,
         job: LeasedJob,

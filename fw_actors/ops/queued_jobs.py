@@ -170,7 +170,7 @@ def _json(arguments: dict[str, Any]) -> str:
 
 QUEUES: Final = (APP_QUEUE, mail_queue.QUEUE)
 _ACT: Final = "Access to jobs"
-MAX_AT_ONCE: Final = 500
+MAX_CHANGED_JOBS: Final = 500
 """The maximum number of jobs that one `retry_matching` or `cancel_matching` changes."""
 
 
@@ -314,59 +314,59 @@ class JobControl:
 
         Raises: PermissionDeniedError; NotFoundError; ConflictError if it is due or in progress.
         """
-        return self._act(fw, number, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due)
+        return self._change(fw, number, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due)
 
     def cancel(self, fw: Fw, number: int) -> JobFacts:
         """Delete a job; a mail is then recorded as failed. Return the deleted job.
 
         Raises: PermissionDeniedError; NotFoundError; ConflictError if it is in progress.
         """
-        return self._act(fw, number, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete)
+        return self._change(fw, number, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete)
 
     def retry_matching(self, fw: Fw, asked: JobFilter) -> int:
         """Retry up to 500 matching jobs that have failed or are scheduled; return their number.
 
         A caller repeats it until the result is 0. Raises: as `listed`.
         """
-        return self._act_on_many(fw, asked, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due)
+        return self._change_many(fw, asked, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due)
 
     def cancel_matching(self, fw: Fw, asked: JobFilter) -> int:
         """Cancel up to 500 matching jobs that are not in progress; return their number.
 
         A caller repeats it until the result is 0. Raises: as `listed`.
         """
-        return self._act_on_many(fw, asked, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete)
+        return self._change_many(fw, asked, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete)
 
-    def _act(
+    def _change(
         self,
         fw: Fw,
         number: int,
         action: Action,
         refused: dict[JobState, str],
-        act: Callable[[Fw, Sequence[JobFacts]], None],
+        change: Callable[[Fw, Sequence[JobFacts]], None],
     ) -> JobFacts:
         require_administering(fw.rights, _ACT)
         job = _job(fw, number, _ONE_LOCKED)
         if job.state in refused:
             raise ConflictError(f"Job {number} {refused[job.state]}")
-        act(fw, [job])
+        change(fw, [job])
         detail = {"queue": job.queue, "function": job.function, "previous_state": job.state.value}
         self._audit.record(fw, action, str(number), detail)
         return job
 
-    def _act_on_many(
+    def _change_many(
         self,
         fw: Fw,
         asked: JobFilter,
         action: Action,
         refused: dict[JobState, str],
-        act: Callable[[Fw, Sequence[JobFacts]], None],
+        change: Callable[[Fw, Sequence[JobFacts]], None],
     ) -> int:
         require_administering(fw.rights, _ACT)
         states = tuple(state for state in JobState if state not in refused)
-        found = _found(fw.tx, asked, MAX_AT_ONCE, None, lock=True, states=states)
+        found = _found(fw.tx, asked, MAX_CHANGED_JOBS, None, lock=True, states=states)
         if found:
-            act(fw, found)
+            change(fw, found)
             given = {name: value for name, value in msgspec.to_builtins(asked).items() if value}
             self._audit.record(fw, action, "", {"jobs": len(found), **given})
         return len(found)

@@ -38,7 +38,7 @@ from fw_actors.ops import error_log, mail_queue, queued_jobs
 from fw_actors.ops.audit import AuditLog, DeletionAudit, DocumentAudit, VersionRecorder
 from fw_actors.ops.data_migrations import refuse_older_apps
 from fw_actors.ops.error_log import ErrorRecorder
-from fw_actors.ops.mail_queue import Outbox
+from fw_actors.ops.mail_queue import MailQueue
 from fw_actors.ops.queued_jobs import JobControl, JobRecorder, JobsOfDeletedUsers
 from fw_actors.ops.stored_secrets import check_rotation
 from fw_actors.rules.identifiers import DeliveryIds
@@ -93,7 +93,7 @@ class Site:
     hasher: Hasher
     vault: VaultCipher
     context: SiteContext
-    outbox: Outbox
+    mail_queue: MailQueue
     new_passwords: NewPasswords
     audit: AuditLog
     subscriptions: SubscriptionCache
@@ -229,13 +229,13 @@ def _assembled(
     subscriptions = SubscriptionCache(registry, shared)
     audit = AuditLog(registry, entropy)
     mail_queued = partial(recorded, mail_queue.QUEUE)
-    outbox = Outbox(registry, entropy, config.site.name, mail_queued, tracer)
+    mails = MailQueue(registry, entropy, config.site.name, mail_queued, tracer)
     api_keys = ApiKeys(registry, entropy, audit)
-    passwords = Passwords(registry, outbox, api_keys, audit, key, config.auth.session_idle_days)
+    passwords = Passwords(registry, mails, api_keys, audit, key, config.auth.session_idle_days)
     new_passwords = NewPasswords(hasher, passwords, audit)
     publisher, custom = _event_recorders(config, registry, subscriptions, entropy, recorded, tracer)
     policy = NoticePolicy(config.ops.receiver_notice, config.ops.disable_after_days)
-    notices = ReceiverNotices(registry, policy, custom, outbox, audit)
+    notices = ReceiverNotices(registry, policy, custom, mails, audit)
     observers = (
         *_rules_of_users(registry, audit, accounts, api_keys, new_passwords),
         WebhookRules(
@@ -265,7 +265,7 @@ def _assembled(
         documents, custom.emit, custom.emit_many, accounts.rights, enqueue, config.secrets
     )
     return Site(
-        config, store, clock, entropy, registry, accounts, hasher, vault, context, outbox,
+        config, store, clock, entropy, registry, accounts, hasher, vault, context, mails,
         new_passwords, audit, subscriptions, replays, pauses, cancellations, bulk, errors,
         JobControl(registry, audit, recorded), passwords, api_keys, key, notices, tracer,
     )  # fmt: skip

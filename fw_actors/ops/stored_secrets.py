@@ -24,7 +24,7 @@ from fw_actors.documents.vault import UnreadableError, VaultCipher
 from fw_actors.errors import ConfigurationError, ConflictError
 from fw_actors.store import Statement, Store, Tx
 from fw_actors.store.schema import META
-from fw_actors.store.statement import KEPT
+from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -73,7 +73,7 @@ def stored_values(
     return [StoredValue(doctype, field, *row) for row in rows]
 
 
-@lru_cache(KEPT)
+@lru_cache(STATEMENT_CACHE_SIZE)
 def _page(table: sa.Table, field: str) -> Statement:
     c = table.c
     number: sa.BindParameter[int] = sa.bindparam("number")

@@ -37,15 +37,15 @@ def wait_seconds(
     return float(min(base * 2.0**doublings, cap))
 
 
-MAX_CONSECUTIVE_DEATHS: Final = 5  # the next one counts as a failed attempt (B-195)
+MAX_EXPIRED_LEASES: Final = 5  # the next one counts as a failed attempt (B-195)
 LEASE_MARGIN_SECONDS: Final = 30  # a lease lasts the timeout and this much longer (B-210)
 
 
 DEFECT_ERROR: Final = "internal: the attempt failed inside the service; see its log."
 WORKER_LOST_ERROR: Final = (
-    f"worker_lost: {MAX_CONSECUTIVE_DEATHS + 1} workers in a row ended without an outcome."
+    f"worker_lost: {MAX_EXPIRED_LEASES + 1} workers in a row ended without an outcome."
 )
-"""The error of an attempt that is not made, after `MAX_CONSECUTIVE_DEATHS`."""
+"""The error of an attempt that is not made, after `MAX_EXPIRED_LEASES`."""
 
 
 class DeliveryStatus(StrEnum):
@@ -68,7 +68,7 @@ def wrong_status(status: str, allowed: Sequence[str], act: str) -> str:
     return f"This delivery is {status}; only {' and '.join(allowed)} deliveries can be {act}."
 
 
-class Ending(Enum):
+class OutcomeKind(Enum):
     """The kinds of results that an attempt can have: the rows B-162 to B-167, and B-365."""
 
     DELIVERED = "the receiver answered 2xx"
@@ -79,15 +79,15 @@ class Ending(Enum):
     CANCELLED = "a System Manager cancelled the delivery; nothing was sent"
 
 
-# ending: (status while attempts remain, status when they are used up)
-NEXT: Final = MappingProxyType(
+# kind: (status while attempts remain, status when they are used up)
+NEXT_STATUS: Final = MappingProxyType(
     {
-        Ending.DELIVERED: (DeliveryStatus.SENT, DeliveryStatus.SENT),
-        Ending.TRANSIENT: (DeliveryStatus.RETRYING, DeliveryStatus.FAILED),
-        Ending.REFUSED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
-        Ending.WITHDRAWN: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
-        Ending.UNSIGNABLE: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
-        Ending.CANCELLED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
+        OutcomeKind.DELIVERED: (DeliveryStatus.SENT, DeliveryStatus.SENT),
+        OutcomeKind.TRANSIENT: (DeliveryStatus.RETRYING, DeliveryStatus.FAILED),
+        OutcomeKind.REFUSED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
+        OutcomeKind.WITHDRAWN: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
+        OutcomeKind.UNSIGNABLE: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
+        OutcomeKind.CANCELLED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
     }
 )
 
@@ -107,26 +107,26 @@ def is_cancellation(error: str | None) -> bool:
 _RETRIED_BELOW_500: Final = frozenset({408, 429})
 
 
-def outcome(ending: Ending, attempt: int, max_attempts: int) -> DeliveryStatus:
+def next_status(kind: OutcomeKind, attempt: int, max_attempts: int) -> DeliveryStatus:
     """Return the status after attempt number `attempt`, counted from 1."""
-    return NEXT[ending][attempt >= max_attempts]
+    return NEXT_STATUS[kind][attempt >= max_attempts]
 
 
-def ending_of(response_status: int) -> Ending:
-    """Return the ending for a response's status code: the head decides (B-141)."""
+def kind_of_status(response_status: int) -> OutcomeKind:
+    """Return the kind for a response's status code: the head decides (B-141)."""
     if 200 <= response_status < 300:
-        return Ending.DELIVERED
+        return OutcomeKind.DELIVERED
     if response_status in _RETRIED_BELOW_500 or 500 <= response_status < 600:
-        return Ending.TRANSIENT
-    return Ending.REFUSED
+        return OutcomeKind.TRANSIENT
+    return OutcomeKind.REFUSED
 
 
-def error_of_answer(status: int, location: str | None) -> str:
+def error_of_response(status: int, location: str | None) -> str:
     """Return the `error` of a delivery for a response: empty for a 2xx (B-168).
 
     `location`: where a redirect points to, without its query.
     """
-    if ending_of(status) is Ending.DELIVERED:
+    if kind_of_status(status) is OutcomeKind.DELIVERED:
         return ""
     where = f", and pointed to {location}" if location else ""
     return f"status: the receiver answered {status}{where}."
@@ -159,7 +159,7 @@ class Backoff:
         return wait_seconds(attempt, self.base, self.cap)
 
 
-class Verdict(NamedTuple):
+class Transition(NamedTuple):
     """The new state of a delivery: status, attempts so far, next attempt."""
 
     status: DeliveryStatus
@@ -167,15 +167,15 @@ class Verdict(NamedTuple):
     next_attempt: int | None  # ms since the epoch; None once final
 
 
-def decide(
-    ending: Ending,
+def next_transition(
+    kind: OutcomeKind,
     *,
     attempts_before: int,
     max_attempts: int,
     ended: int,
     backoff: Backoff,
     at_least: float = 0.0,
-) -> Verdict:
+) -> Transition:
     """Return the result for a delivery of an attempt that ended at `ended` (ms).
 
     `attempts_before` are those counted until now; this one is counted here, at its outcome.
@@ -183,15 +183,15 @@ def decide(
     An attempt that sent nothing (WITHDRAWN, UNSIGNABLE, CANCELLED) counts as well.
     """
     attempt = attempts_before + 1
-    status = outcome(ending, attempt, max_attempts)
+    status = next_status(kind, attempt, max_attempts)
     if status is not DeliveryStatus.RETRYING:
-        return Verdict(status, attempt, None)
+        return Transition(status, attempt, None)
     wait = max(backoff.wait(attempt), at_least)
-    return Verdict(status, attempt, ended + round(wait * MS_PER_SECOND))
+    return Transition(status, attempt, ended + round(wait * MS_PER_SECOND))
 
 
-MAX_SECONDS: Final = 3600
-HONOURED: Final = frozenset({429, 503})
+MAX_RETRY_AFTER_SECONDS: Final = 3600
+RETRY_AFTER_STATUSES: Final = frozenset({429, 503})
 """The statuses whose `Retry-After` counts."""
 
 _SECONDS: Final = re.compile(r"[0-9]{1,18}\Z")
@@ -206,11 +206,11 @@ def retry_after_seconds(status: int, value: str | None, now: int) -> float:
         value: the value of its header `Retry-After`; None without one.
         now: milliseconds since the epoch.
     """
-    if value is None or status not in HONOURED:
+    if value is None or status not in RETRY_AFTER_STATUSES:
         return 0.0
     text = value.strip()
     if _SECONDS.match(text):
-        return float(min(MAX_SECONDS, int(text)))
+        return float(min(MAX_RETRY_AFTER_SECONDS, int(text)))
     if not _DATE.match(text):
         return 0.0
     try:
@@ -218,10 +218,10 @@ def retry_after_seconds(status: int, value: str | None, now: int) -> float:
         at = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
     except (TypeError, ValueError, OverflowError, IndexError):
         return 0.0
-    return min(float(MAX_SECONDS), max(0.0, at - now / MS_PER_SECOND))
+    return min(float(MAX_RETRY_AFTER_SECONDS), max(0.0, at - now / MS_PER_SECOND))
 
 
-MAX_COUNTED: Final = 1000
+MAX_COUNTED_JOBS: Final = 1000
 """The maximum number that is counted of the deliveries before one, and of leased ones."""
 
 
@@ -250,8 +250,9 @@ class WaitingDelivery:
         next_at: when its job is due, or its lease ends; None without such a job.
         receiver: where its Webhook points, as `https://host:port`; empty without a usable URL.
         ahead: deliveries to that receiver, of all its Webhooks, that are due before it; at most
-            `MAX_COUNTED`.
-        in_flight: deliveries to that receiver that a process has leased; at most `MAX_COUNTED`.
+            `MAX_COUNTED_JOBS`.
+        in_flight: deliveries to that receiver that a process has leased; at most
+            `MAX_COUNTED_JOBS`.
         paused_until: when the pause of its Webhook ends; `NOT_PAUSED` without one.
         rate_limit: of its Webhook, in requests a second; 0 without one.
         behind: the earlier delivery of its document that it waits for; empty without one.
@@ -266,7 +267,7 @@ class WaitingDelivery:
     webhook_enabled: bool | None
     next_at: int | None
     leased: bool
-    deaths: int
+    expired_leases: int
     receiver: str = ""
     ahead: int = 0
     in_flight: int = 0
@@ -367,7 +368,7 @@ def _leased(facts: WaitingDelivery, until: int) -> Explanation:
     text = (
         "Its lease has expired without an outcome: the process that leased it has died or is "
         "blocked. The next process with a free slot takes it over. Expired leases in a row: "
-        f"{facts.deaths + 1}; {MAX_CONSECUTIVE_DEATHS + 1} in a row count as a failed attempt."
+        f"{facts.expired_leases + 1}; {MAX_EXPIRED_LEASES + 1} in a row count as a failed attempt."
     )
     return Explanation(WaitReason.LEASE_ENDED, None, text)
 
@@ -400,7 +401,7 @@ def _slot(facts: WaitingDelivery, service: ServiceState) -> str:
 
 
 def _counted(number: int) -> str:
-    return f"{number:,}{' or more' if number >= MAX_COUNTED else ''}"
+    return f"{number:,}{' or more' if number >= MAX_COUNTED_JOBS else ''}"
 
 
 def _not_running(service: ServiceState) -> str:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
-MAX_CHARACTERS: Final = 320
+MAX_IDENTIFIER_CHARACTERS: Final = 320
 
 # Unicode's Default_Ignorable_Code_Point beyond category Cf, and the bidi controls (all Cf).
 _IGNORABLE: Final = frozenset(
@@ -46,13 +46,13 @@ def canonical(text: str) -> str:
 
     Raises: UnusableIdentifierError.
     """
-    if len(text) > MAX_CHARACTERS:
-        raise UnusableIdentifierError(f"longer than {MAX_CHARACTERS} characters")
+    if len(text) > MAX_IDENTIFIER_CHARACTERS:
+        raise UnusableIdentifierError(f"longer than {MAX_IDENTIFIER_CHARACTERS} characters")
     folded = _fold(text)
     if any(_refused(character) for character in folded):
         raise UnusableIdentifierError("contains control or invisible characters")
-    if len(folded) > MAX_CHARACTERS:
-        raise UnusableIdentifierError(f"longer than {MAX_CHARACTERS} characters")
+    if len(folded) > MAX_IDENTIFIER_CHARACTERS:
+        raise UnusableIdentifierError(f"longer than {MAX_IDENTIFIER_CHARACTERS} characters")
     return folded
 
 
@@ -73,10 +73,10 @@ def _refused(character: str) -> bool:
 _HOST_BITS: Final = 64  # one household or machine has all addresses of its /64
 _WIDER: Final = (56, 48)  # assigned to a household, and to an organisation (RFC 6177)
 _IPV4_QUEUE: Final = 24  # the smallest network that is routed by itself
-_MAX_REMEMBERED: Final = 1024
+_ADDRESS_CACHE_SIZE: Final = 1024
 
 
-@lru_cache(_MAX_REMEMBERED)
+@lru_cache(_ADDRESS_CACHE_SIZE)
 def counted_address(address: str) -> str:
     """Return the key under which an address is counted: IPv6 per /64, IPv4-mapped IPv6 as IPv4.
 
@@ -90,7 +90,7 @@ def counted_address(address: str) -> str:
     return f"{IPv6Address(int(parsed) >> _HOST_BITS << _HOST_BITS)}/{_HOST_BITS}"
 
 
-@lru_cache(_MAX_REMEMBERED)
+@lru_cache(_ADDRESS_CACHE_SIZE)
 def wider_networks(address: str) -> tuple[str, str] | None:
     """Return the /56 and /48 networks of an IPv6 address, whose 256 and 65,536 networks of /64 may
     all belong to one client; None for IPv4, where addresses cost money and neighbours are
@@ -103,7 +103,7 @@ def wider_networks(address: str) -> tuple[str, str] | None:
     return near, far
 
 
-@lru_cache(_MAX_REMEMBERED)
+@lru_cache(_ADDRESS_CACHE_SIZE)
 def sharing_network(address: str) -> str:
     """Return the network that has one share of a full queue: the /48 of an IPv6 address, the /24 of
     an IPv4 address. Any other text is a network of its own.

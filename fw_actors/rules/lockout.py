@@ -15,7 +15,7 @@ IN_FLIGHT_MS: Final = 30_000  # a charge still open after it (a crash) is a fail
 BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight; the identifier is not locked
 ADDRESS_WINDOW_MS: Final = 15 * MS_PER_MINUTE
 RECOVERY_MAIL_WINDOW_MS: Final = 60 * MS_PER_MINUTE
-SHARED_ATTEMPTS: Final = 100  # in a window, for all of a full region that have no counter
+SHARED_ATTEMPTS: Final = 100  # in a window, for all of a full bucket that have no counter
 
 
 @dataclass(frozen=True, slots=True)

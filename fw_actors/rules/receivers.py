@@ -84,7 +84,7 @@ FAILING_EVENT: Final = "webhook.failing"
 ENDED_EVENT: Final = "webhook.failing.ended"
 
 
-class OutageAct(StrEnum):
+class OutageAction(StrEnum):
     """The action for an outage: announce its end, announce it, or disable the Webhook."""
 
     END = "ended"
@@ -127,19 +127,19 @@ class ReceiverOutage:
     disabled: int | None = None
 
 
-def outage_act(outage: ReceiverOutage, now: int, policy: NoticePolicy) -> OutageAct | None:
+def outage_action(outage: ReceiverOutage, now: int, policy: NoticePolicy) -> OutageAction | None:
     """Return the action that is due at `now` (ms); None without one.
 
     A notice depends only on time: undelivered events justify a mail even if no further one occurs.
     Disabling requires failures over the whole period.
     """
     if outage.notice_open and (not outage.enabled or outage.noticed != outage.since):
-        return OutageAct.END
+        return OutageAction.END
     since, last = outage.since, outage.last_failure
     if not outage.enabled or since is None or last is None or outage.failures < FAILURES:
         return None
     if policy.disable_days and outage.disabled != since and last - since >= policy.disable_ms:
-        return OutageAct.DISABLE
+        return OutageAction.DISABLE
     if policy.notice_hours and outage.noticed != since and now - since >= policy.notice_ms:
-        return OutageAct.NOTICE
+        return OutageAction.NOTICE
     return None

@@ -58,11 +58,11 @@ def is_secret(fieldname: str, fieldtype: str) -> bool:
 
 
 SCRUBBED: Final = "[scrubbed]"
-SHORTEST_SECRET: Final = 6
+MIN_SECRET_CHARACTERS: Final = 6
 """Characters of the shortest secret that is removed: a shorter one would tear words apart."""
 
-_SHORTEST_LINE: Final = 12  # of a secret of several lines; `{` alone is a line of many texts
-_SHORTEST_BASE64: Final = 8
+_MIN_LINE_CHARACTERS: Final = 12  # of a secret of several lines; `{` alone is a line of many texts
+_MIN_BASE64_CHARACTERS: Final = 8
 _VALUE: Final = r"""("[^"]*"|'[^']*'|[^\s,;)}\]]+)"""
 _NAMED: Final = re.compile(
     r"""(?ix) ( (?: passw(?:or)?d | pwd | secret | token | authorization | cookie
@@ -100,7 +100,7 @@ class Scrubber:
     __slots__ = ("_pattern", "_written", "forms")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        """`secrets` shorter than `SHORTEST_SECRET` characters are left out."""
+        """`secrets` shorter than `MIN_SECRET_CHARACTERS` characters are left out."""
         self._written = [frozenset(_written_forms(secret)) for secret in secrets]
         forms = frozenset[str]().union(*self._written)
         self.forms = tuple(sorted(forms, key=len, reverse=True))
@@ -155,13 +155,13 @@ def _folded(text: str) -> str:
 def _written_forms(secret: str) -> Iterator[str]:
     """Yield the texts in which a secret may appear: plain, escaped, encoded, line by line."""
     plain = secret.strip()
-    if len(plain) < SHORTEST_SECRET:
+    if len(plain) < MIN_SECRET_CHARACTERS:
         return
     yield secret
     lines = plain.splitlines()
     pieces = [plain, " ".join(plain.split())]  # an error on one line has its white space folded
     if len(lines) > 1:
-        pieces += [line.strip() for line in lines if len(line.strip()) >= _SHORTEST_LINE]
+        pieces += [line.strip() for line in lines if len(line.strip()) >= _MIN_LINE_CHARACTERS]
     for piece in pieces:
         yield piece
         yield from _escaped_forms(piece)
@@ -191,7 +191,7 @@ def _base64_forms(text: str) -> Iterator[str]:
         first = (0, 2, 3)[before]
         last = len(whole) if (before + len(encoded)) % 3 == 0 else len(whole) - 1
         part = whole[first:last]
-        if len(part) >= _SHORTEST_BASE64:
+        if len(part) >= _MIN_BASE64_CHARACTERS:
             yield part
             yield part.replace("+", "-").replace("/", "_")
 

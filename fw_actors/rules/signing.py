@@ -106,7 +106,7 @@ def sign(key: hmac.HMAC, delivery: bytes, timestamp: bytes, body: bytes) -> byte
     return SCHEME + binascii.b2a_base64(mac.digest(), newline=False)
 
 
-MAX_CHARACTERS: Final = 140
+MAX_EVENT_NAME_CHARACTERS: Final = 140
 RESERVED_PREFIX: Final = "doc."
 GRAMMAR: Final = "lower-case words of a-z, 0-9 and _, joined by dots"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*\Z")
@@ -125,9 +125,9 @@ def validate_event_name(name: str) -> None:
     """
     if name.startswith(RESERVED_PREFIX):
         raise UnusableEventNameError("An event name must not begin with doc., which is reserved.")
-    if len(name) > MAX_CHARACTERS or not _NAME.match(name):
+    if len(name) > MAX_EVENT_NAME_CHARACTERS or not _NAME.match(name):
         raise UnusableEventNameError(
-            f"An event name must be {GRAMMAR}, at most {MAX_CHARACTERS} characters."
+            f"An event name must be {GRAMMAR}, at most {MAX_EVENT_NAME_CHARACTERS} characters."
         )
 
 

@@ -505,7 +505,7 @@ class ActorCell(ABC):
                         seconds = after - before
                         self.handler_seconds += seconds
                         if seconds >= slow:
-                            self._note_slow(actor, 1, seconds)
+                            self._report_slow(actor, 1, seconds)
                         before, untimed = after, False
                     elif result is not None and type(result) not in PLAIN_RESULTS:
                         check_result(function, result)
@@ -526,7 +526,7 @@ class ActorCell(ABC):
                 seconds = now() - before
                 self.handler_seconds += seconds
                 if seconds >= slow:
-                    self._note_slow(actor, len(stretch), seconds)
+                    self._report_slow(actor, len(stretch), seconds)
             if len(self._recent) > RECENT_TYPES_KEPT:
                 del self._recent[:-RECENT_TYPES]
         return True
@@ -555,10 +555,10 @@ class ActorCell(ABC):
             if isinstance(node, PendingReply) and node.parent is request:
                 node.cell.asker_gone(node)
 
-    def _note_slow(self, actor: Actor, handlers: int, seconds: float) -> None:
+    def _report_slow(self, actor: Actor, handlers: int, seconds: float) -> None:
         """Log that up to `handlers` handlers were slow."""
         kinds = {kind.__name__: None for kind in self._recent[-handlers:]}
-        self.runtime.note_slow(self.name, type(actor), tuple(kinds), seconds)
+        self.runtime.report_slow(self.name, type(actor), tuple(kinds), seconds)
 
     def _pass_on(self, actor: Actor, kind: type[Message], error: Exception) -> None:
         """Settle the current message with its handler's error, or fail the instance.

@@ -329,5 +329,5 @@ class KeyedCell(ActorCell):
             self._stopping = self.stop_requested = self.mailbox_held = False
             self.pool.stopped()
         if limit.exceeded:
-            self.runtime.note_overdue(self.name, limit.place)
+            self.runtime.report_overdue(self.name, limit.place)
         self.settle_instance(None)

@@ -319,7 +319,7 @@ class MessagesFromThreads:
             ref.tell(message)
 
 
-REMEMBERED: Final = 64
+KEPT_DEAD_LETTERS: Final = 64
 
 
 class DeadLetterReason(Enum):
@@ -353,7 +353,7 @@ class DeadLetters:
         self._events = events
         self._log = log
         self._counts: Counter[DeadLetterReason] = Counter()
-        self._last: deque[DeadLetter] = deque(maxlen=REMEMBERED)
+        self._last: deque[DeadLetter] = deque(maxlen=KEPT_DEAD_LETTERS)
 
     def add(self, recipient: str, message: object, reason: DeadLetterReason) -> None:
         """Count and keep a dead letter. The 1st, 2nd, 4th, 8th… of each reason are logged."""

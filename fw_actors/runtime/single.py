@@ -185,7 +185,7 @@ class SingleCell(ActorCell):
             return
         self._stop_seconds = inf
         place = place_of(self._task)
-        self.runtime.note_overdue(self.name, place, depth=self.mailbox.depth, works=self.works)
+        self.runtime.report_overdue(self.name, place, depth=self.mailbox.depth, works=self.works)
         self._scope.cancel()
 
     def _begin_end(self, deadline: float) -> None:

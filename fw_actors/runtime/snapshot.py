@@ -179,7 +179,7 @@ def inspection_of(cell: ActorCell, described: Mapping[str, object]) -> Inspectio
 
 
 LIBRARIES: Final = ("contextlib", "outcome", "trio")
-PLUMBING: Final = ("fw_actors.runtime", "supervisors")
+FRAMEWORK: Final = ("fw_actors.runtime", "supervisors")
 SERVICE: Final = "supervisors.service"
 
 
@@ -191,7 +191,7 @@ def place_of(task: trio.lowlevel.Task) -> str:
         if _is_within(module, LIBRARIES):
             continue
         inside = f"{frame.f_code.co_filename}:{line}"
-        if module.startswith(SERVICE) or not _is_within(module, PLUMBING):
+        if module.startswith(SERVICE) or not _is_within(module, FRAMEWORK):
             place = inside
     return inside if place == "unknown" else place
 

@@ -58,7 +58,7 @@ class RestartIntensity:
 
 
 @dataclass(frozen=True, slots=True)
-class Streak:
+class ConsecutiveFailures:
     """The number of consecutive failures of one child, and the time of the last (trio's clock)."""
 
     child: str
@@ -67,31 +67,33 @@ class Streak:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
-    """The failures that still count: times for all children together, and streaks by child."""
+class FailureHistory:
+    """The failures that still count: times over all children, and consecutive ones by child."""
 
     times: tuple[float, ...] = ()
-    streaks: tuple[Streak, ...] = ()
+    consecutive: tuple[ConsecutiveFailures, ...] = ()
 
-    def streak(self, child: str) -> int:
+    def consecutive_failures(self, child: str) -> int:
         """Return the number of consecutive failures of the child."""
-        return next((streak.failures for streak in self.streaks if streak.child == child), 0)
+        return next((each.failures for each in self.consecutive if each.child == child), 0)
 
 
-def after_failure(history: History, intensity: RestartIntensity, child: str, now: float) -> History:
+def after_failure(
+    history: FailureHistory, intensity: RestartIntensity, child: str, now: float
+) -> FailureHistory:
     """Return the history with one more failure of `child`, without expired ones."""
     times = tuple(at for at in history.times if now - at < intensity.seconds)
-    recent = [s for s in history.streaks if now - s.last < intensity.calm_seconds]
+    recent = [s for s in history.consecutive if now - s.last < intensity.calm_seconds]
     before = next((s.failures for s in recent if s.child == child), 0)
     others = tuple(s for s in recent if s.child != child)
-    return History((*times, now), (*others, Streak(child, before + 1, now)))
+    return FailureHistory((*times, now), (*others, ConsecutiveFailures(child, before + 1, now)))
 
 
-def backoff_delay(streak: int, intensity: RestartIntensity, entropy: Entropy) -> float:
-    """Return the delay in seconds before the restart after `streak` consecutive failures."""
-    if streak <= 1:
+def backoff_delay(failures: int, intensity: RestartIntensity, entropy: Entropy) -> float:
+    """Return the delay in seconds before the restart after consecutive failures."""
+    if failures <= 1:
         return 0.0
-    doublings = min(streak - 2, 64)  # by then the cap is reached, or the backoff is 0
+    doublings = min(failures - 2, 64)  # by then the cap is reached, or the backoff is 0
     delay = min(intensity.backoff * 2.0**doublings, intensity.backoff_cap)
     return delay * entropy.uniform(1.0, 1.0 + intensity.jitter)
 
@@ -100,7 +102,7 @@ def backoff_delay(streak: int, intensity: RestartIntensity, entropy: Entropy) ->
 class FailedKey:
     """A key whose actor has failed. Times are on trio's clock."""
 
-    history: History
+    history: FailureHistory
     last: float
     """The time of the last failure."""
     error: str
@@ -126,11 +128,11 @@ def after_key_failure(
 ) -> FailedKey:
     """Return the state of a key after one more failure, `error`; `before` is None at the first
     one."""
-    history = before.history if before is not None else History()
+    history = before.history if before is not None else FailureHistory()
     history = after_failure(history, intensity, "", now)
     if len(history.times) > intensity.restarts:
         return FailedKey(history, now, error, now + intensity.calm_seconds, refused=True)
-    delay = backoff_delay(history.streak(""), intensity, entropy)
+    delay = backoff_delay(history.consecutive_failures(""), intensity, entropy)
     return FailedKey(history, now, error, now + delay, refused=False)
 
 

@@ -245,7 +245,7 @@ class Runtime:
         """Return an error as one short line, without secrets."""
         return one_line(error, self._scrub)
 
-    def note_slow(
+    def report_slow(
         self, name: str, kind: type[Actor], types: tuple[str, ...], seconds: float
     ) -> None:
         """Log that handlers of messages of these types took long in total.
@@ -266,7 +266,7 @@ class Runtime:
                 count=count,
             )
 
-    def note_overdue(self, name: str, place: str, **sizes: int) -> None:
+    def report_overdue(self, name: str, place: str, **sizes: int) -> None:
         """Log that the deadline of a stop has passed, and the `file:line` of the code that still
         runs."""
         self.log.warning("stop_overdue", child=name, at=place, **sizes)

@@ -221,7 +221,7 @@ class Topic(Generic[MessageT]):
         self._runtime.log.warning(
             "member_unsubscribed", topic=self.name, member=member.name, reason=reason
         )
-        self._runtime.events.note_removal(member.name, f"{self.name}: {reason}")
+        self._runtime.events.publish_removal(member.name, f"{self.name}: {reason}")
 
     # The wait-for graph.
 
@@ -415,7 +415,7 @@ class EventTopic(Topic[RuntimeEvent]):
                 message_type=type(message).__name__,
             )
 
-    def note_removal(self, name: str, reason: str) -> None:
+    def publish_removal(self, name: str, reason: str) -> None:
         """Publish that a topic has unsubscribed a member."""
         self.emit(EventKind.UNSUBSCRIBED, name, reason=reason)
 

@@ -84,11 +84,11 @@ def _sync(path: Path) -> None:
 WHOLE_CHECK_BYTES: Final = 1 << 30
 """Up to this size each index is also compared with its table, which reads the file many times."""
 _MAX_FAULTS: Final = 5
-_EXAMINATION_BUSY_SECONDS: Final = 5.0
+_CHECK_BUSY_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
-class Examined:
+class IntegrityReport:
     """The result of an examination. `faults` are SQLite's messages, empty for an intact file."""
 
     size: int  # bytes, with its write-ahead log
@@ -97,7 +97,7 @@ class Examined:
     thorough: bool  # whether the indexes were compared with their tables
 
 
-def examine_file(path: Path) -> Examined:
+def check_integrity(path: Path) -> IntegrityReport:
     """Examine a database, which may be in use; blocks while the file is read.
 
     A file that cannot be read is reported as a fault; no exception is raised.
@@ -107,9 +107,7 @@ def examine_file(path: Path) -> Examined:
     thorough = size <= WHOLE_CHECK_BYTES
     check = "integrity_check" if thorough else "quick_check"
     try:
-        opened = sqlite3.connect(
-            f"{path.as_uri()}?mode=ro", uri=True, timeout=_EXAMINATION_BUSY_SECONDS
-        )
+        opened = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_CHECK_BUSY_SECONDS)
         with contextlib.closing(opened) as connection:
             lines = connection.execute(f"PRAGMA {check}({_MAX_FAULTS})").fetchall()
             pages, page = (
@@ -117,9 +115,9 @@ def examine_file(path: Path) -> Examined:
                 for name in ("freelist_count", "page_size")
             )
     except sqlite3.Error as error:
-        return Examined(size, 0, (str(error),), thorough)
+        return IntegrityReport(size, 0, (str(error),), thorough)
     faults = tuple(str(line) for (line,) in lines if line != "ok")
-    return Examined(size, pages * page, faults, thorough)
+    return IntegrityReport(size, pages * page, faults, thorough)
 
 
 PAGES_AT_ONCE: Final = 1000
@@ -143,7 +141,7 @@ def back_up_file(source: Path, target: Path, progress: ReportProgress) -> int:
             _copy(source, draft, progress)
         except sqlite3.Error as error:
             raise ConfigurationError([f"{source} cannot be copied: {error}."]) from error
-        faults = examine_file(draft).faults
+        faults = check_integrity(draft).faults
         if faults:
             raise ConfigurationError([f"The copy is not intact: {'; '.join(faults)}."])
     return target.stat().st_size
@@ -179,7 +177,7 @@ KEPT_SCHEMAS: Final = "before_[0-9][0-9][0-9][0-9]*t*z"
 """The schemas that restores have kept, as a pattern for pg_dump. A dump excludes them: they are no
 part of the site, and a restore would collide with them."""
 _PREFIX: Final = "FW_"
-_MAX_LINES: Final = 5
+_MAX_ERROR_LINES: Final = 5
 
 
 def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
@@ -246,7 +244,7 @@ _TOO_OLD: Final = (b"server version mismatch", b"unsupported version (")
 def error_lines(stderr: bytes) -> list[str]:
     """Return the last lines of an error of PostgreSQL's programs, without the indented hints."""
     said = stderr.decode(errors="replace").splitlines()
-    return [line for line in said if line[:1] not in ("", "\t")][-_MAX_LINES:]
+    return [line for line in said if line[:1] not in ("", "\t")][-_MAX_ERROR_LINES:]
 
 
 PG_RESTORE: Final = "pg_restore"

@@ -271,7 +271,7 @@ class ThreadExecutor:
         capacity: items that may wait; further ones raise OverloadedError.
         noticed: called on trio's thread when another process has committed; None: never poll.
         serialising: the lock shared by all threads that run one at a time.
-        longest_wait: seconds; an item that has waited longer is refused.
+        max_wait_seconds: an item that has waited longer is refused.
         abandoned: called on trio's thread when the caller of a running item was cancelled, to
             interrupt it; None: the item runs to its end.
     """
@@ -284,7 +284,7 @@ class ThreadExecutor:
         noticed: OnExternalCommit | None = None,
         *,
         serialising: SerialisingLock | None = None,
-        longest_wait: float = inf,
+        max_wait_seconds: float = inf,
         abandoned: Callable[[], None] | None = None,
     ) -> None:
         self.waiting = 0
@@ -293,7 +293,7 @@ class ThreadExecutor:
         self._capacity = capacity
         self._noticed = noticed
         self._serialising = serialising or SerialisingLock(0.0)
-        self._longest_wait = longest_wait
+        self._max_wait_seconds = max_wait_seconds
         self._abandoned = abandoned
         self._withdrawn = 0  # withdrawn items that are still in the queue
         self._closing = False
@@ -389,8 +389,12 @@ class ThreadExecutor:
 
     def _in_time(self, item: WorkItem | None) -> WorkItem | None:
         """Return the item; or refuse it and return None if it has waited longer than
-        `longest_wait`."""
-        if item is None or time.monotonic() - item.made <= self._longest_wait or not item.begin():
+        `max_wait_seconds`."""
+        if (
+            item is None
+            or time.monotonic() - item.made <= self._max_wait_seconds
+            or not item.begin()
+        ):
             return item
         item.refuse(OverloadedError("The database is busy with other queries. Try again later."))
         self._answer([item])

@@ -51,9 +51,9 @@ RETRY_MS: Final = 20
 class LeasedJob(msgspec.Struct, frozen=True):
     """A job that one worker holds until its lease ends; a claim returns these columns.
 
-    `attempts` counts the attempts with an outcome, `deaths` the consecutive leases that expired
-    without one. `lease` is the token by which every outcome is fenced. `created` (ms) is the time
-    when the job was written; `trace_context` is the trace position at which it was queued.
+    `attempts` counts the attempts with an outcome, `expired_leases` the consecutive leases that
+    expired without one. `lease` is the token by which every outcome is fenced. `created` (ms) is
+    the time when the job was written; `trace_context` is the trace position at which it was queued.
     """
 
     id: int
@@ -64,7 +64,7 @@ class LeasedJob(msgspec.Struct, frozen=True):
     arguments: str = ""
     user: str = ""
     attempts: int = 0
-    deaths: int = 0
+    expired_leases: int = 0
     lease: str = ""
     created: int = 0
     trace_context: str | None = None
@@ -202,7 +202,11 @@ def _lease() -> Update:
 
 
 LEASE: Final = Statement(_lease())
-CLAIM: Final = Statement(_lease().returning(*(JOB.c[name] for name in LeasedJob.__struct_fields__)))
+_COLUMN_OF: Final = {"expired_leases": "deaths"}
+"""The columns of the fields of `LeasedJob` that have other names."""
+CLAIM: Final = Statement(
+    _lease().returning(*(JOB.c[_COLUMN_OF.get(name, name)] for name in LeasedJob.__struct_fields__))
+)
 
 
 _HELD: Final = and_(JOB.c.id == bindparam("job"), JOB.c.lease == bindparam("token"))
@@ -217,7 +221,7 @@ FAIL: Final = Statement(update(JOB).where(_HELD).values(next_at=null(), **_COUNT
 FINISH: Final = Statement(delete(JOB).where(_HELD))
 _FINISH_AS: Final = Statement(delete(JOB).where(_HELD).returning(JOB.c.user))
 _RELEASED: Final[dict[str, Any]] = {"next_at": bindparam("at"), "lease": null()}
-GIVE_BACK: Final = Statement(update(JOB).where(_HELD).values(_RELEASED))
+RELEASE: Final = Statement(update(JOB).where(_HELD).values(_RELEASED))
 RENEW: Final = Statement(
     update(JOB).where(_HELD).values(next_at=bindparam("at")).returning(JOB.c.user)
 )
@@ -261,7 +265,7 @@ PARTITIONS: Final = Statement(
 DELETE_HELD: Final = Statement(
     delete(JOB).where(JOB.c.id.in_(select(_HELD_IDS.whole(int)).select_from(_HELD_IDS.table)))
 )
-GIVE_BACK_ALL: Final = Statement(
+RELEASE_ALL: Final = Statement(
     update(JOB)
     .where(
         JOB.c.id.in_(select(_HELD_IDS.whole(int)).select_from(_HELD_IDS.table)),
@@ -277,8 +281,8 @@ SETTLE_ALL: Final = Statement(
 
 
 def _stats() -> Statement:
-    come = JOB.c.next_at <= bindparam("now")
-    to_come = JOB.c.next_at > bindparam("now")
+    due = JOB.c.next_at <= bindparam("now")
+    scheduled = JOB.c.next_at > bindparam("now")
     parked = and_(JOB.c.next_at.is_(None), JOB.c.ordering_key.is_not(None))
 
     def count(condition: ColumnElement[bool]) -> ColumnElement[int]:
@@ -290,11 +294,11 @@ def _stats() -> Statement:
     return Statement(
         select(
             queue,
-            count(come),
-            count(or_(and_(to_come, JOB.c.lease.is_(None)), parked)),
-            count(and_(to_come, JOB.c.lease.is_not(None))),
+            count(due),
+            count(or_(and_(scheduled, JOB.c.lease.is_(None)), parked)),
+            count(and_(scheduled, JOB.c.lease.is_not(None))),
             count(and_(JOB.c.next_at.is_(None), JOB.c.ordering_key.is_(None))),
-            func.min(case((come, JOB.c.next_at))),
+            func.min(case((due, JOB.c.next_at))),
         )
         .group_by(queue)
         .order_by(queue)
@@ -492,14 +496,14 @@ def renew(tx: Tx, job_id: int, token: str, lease_ms: int) -> str | None:
     return user
 
 
-def give_back(tx: Tx, job_id: int, token: str) -> bool:
+def release(tx: Tx, job_id: int, token: str) -> bool:
     """Make the job due at once, with no attempt counted. False when the lease is lost."""
-    return tx.run(GIVE_BACK, job=job_id, token=token, at=tx.now) == 1
+    return tx.run(RELEASE, job=job_id, token=token, at=tx.now) == 1
 
 
-def give_back_all(tx: Tx, held: Sequence[int], token: str) -> None:
-    """Like `give_back`, for all jobs that are leased with one token."""
-    tx.run(GIVE_BACK_ALL, held=rows_as_json(held), token=token, at=tx.now)
+def release_all(tx: Tx, held: Sequence[int], token: str) -> None:
+    """Like `release`, for all jobs that are leased with one token."""
+    tx.run(RELEASE_ALL, held=rows_as_json(held), token=token, at=tx.now)
 
 
 def stats(tx: Tx) -> list[QueueStats]:

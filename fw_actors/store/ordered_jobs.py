@@ -259,10 +259,10 @@ def leave(
     )
 
 
-def next_after(tx: Tx, given_back: Sequence[OrderedJob]) -> None:
+def next_after(tx: Tx, released: Sequence[OrderedJob]) -> None:
     """For each key whose begun job was released, make the first job due."""
-    if given_back:
-        given = sorted({(each.partition, each.ordering_key) for each in given_back})
+    if released:
+        given = sorted({(each.partition, each.ordering_key) for each in released})
         tx.run(_RELEASE, given=rows_as_json(given), now=tx.now)
 
 

@@ -363,7 +363,7 @@ def _thread_executors(
     read_executor = partial(
         ThreadExecutor,
         capacity=max_waiting_reads,
-        longest_wait=inf if query_seconds is None else query_seconds,
+        max_wait_seconds=inf if query_seconds is None else query_seconds,
         abandoned=watch.check_now,
     )
     return Executors(

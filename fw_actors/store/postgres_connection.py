@@ -44,7 +44,7 @@ from fw_actors.store.statement import ConstraintViolation, StatementError, Uniqu
 REFUSALS: Final = (psycopg.Error, UnicodeError, OverflowError)
 
 READ_ONLY_COPY: Final = "The database cannot be written: it is a read-only copy."
-LOST: Final = "The connection to the database was lost; nothing was changed."
+CONNECTION_LOST: Final = "The connection to the database was lost; nothing was changed."
 LOST_AT_COMMIT: Final = (
     "The connection to the database was lost during the commit. Read again to see whether it "
     "was done."
@@ -59,7 +59,7 @@ CAUGHT_OUTSIDE: Final = (
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _OVERLOADED: Final = MappingProxyType(
     {
-        "08": LOST,
+        "08": CONNECTION_LOST,
         "40": "Another transaction conflicted; nothing was changed. Try again.",
         "55P03": "The database is locked by another transaction. Try again in a moment.",
         "53": "The database has no resources left; nothing was changed.",
@@ -132,7 +132,7 @@ def _without_state(error: BaseException) -> Exception:
     cannot be sent.
     """
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return OverloadedError(LOST)
+        return OverloadedError(CONNECTION_LOST)
     return StatementError(f"A statement cannot be sent: {type(error).__name__}: {error}")
 
 
@@ -211,7 +211,7 @@ def _receive(found: AdaptersMap, loader: type[Loader], *oids: int) -> None:
         found.register_loader(oid, loader)
 
 
-OLDEST_SERVER: Final = 14_00_00
+MIN_SERVER_VERSION: Final = 14_00_00
 PREPARED_STATEMENTS: Final = 512
 IDLE_IN_TRANSACTION_SECONDS: Final = 60
 CANCEL_SECONDS: Final = 2.0
@@ -321,7 +321,7 @@ class PostgresConnection:
         Raises: OverloadedError when there is none: the statement would commit by itself.
         """
         if not self.is_open:
-            raise OverloadedError(LOST)
+            raise OverloadedError(CONNECTION_LOST)
         return self.cursor.execute(text.encode() if isinstance(text, str) else text, values)
 
     def execute_alone(
@@ -333,13 +333,13 @@ class PostgresConnection:
     def execute_command_within(self, text: bytes) -> None:
         """Run commands of the open transaction that take no values."""
         if not self.is_open:
-            raise OverloadedError(LOST)
+            raise OverloadedError(CONNECTION_LOST)
         self.execute(text)
 
     def execute_many_within(self, text: str, values: Sequence[tuple[Any, ...]]) -> None:
         """Run a statement of the open transaction once for each of `values`."""
         if not self.is_open:
-            raise OverloadedError(LOST)
+            raise OverloadedError(CONNECTION_LOST)
         self.cursor.executemany(text.encode(), values)
 
     def cancel(self) -> None:
@@ -408,10 +408,10 @@ def _refuse_unfit(connection: psycopg.Connection[Any]) -> None:
         raise ConfigurationError(
             [f"The database has the encoding {encoding}; make one with ENCODING 'UTF8'."]
         )
-    if connection.info.server_version < OLDEST_SERVER:
+    if connection.info.server_version < MIN_SERVER_VERSION:
         version = connection.info.parameter_status("server_version")
         raise ConfigurationError(
-            [f"PostgreSQL {version} is too old; {OLDEST_SERVER // 10_000} or newer is needed."]
+            [f"PostgreSQL {version} is too old; {MIN_SERVER_VERSION // 10_000} or newer is needed."]
         )
 
 
@@ -505,7 +505,7 @@ class ConnectionPool:
             raise
         return new
 
-    def give_back(self, connection: PostgresConnection) -> None:
+    def release(self, connection: PostgresConnection) -> None:
         """Keep a connection for the next call if no transaction is left on it."""
         with self._lock:
             keep = not self._closed and connection.is_reusable

@@ -37,7 +37,7 @@ from fw_actors.store.postgres_connection import (
     BEGIN_WRITE,
     CANCELLED,
     CAUGHT_OUTSIDE,
-    LOST,
+    CONNECTION_LOST,
     LOST_AT_COMMIT,
     READ_ONLY_COPY,
     REFUSALS,
@@ -444,10 +444,10 @@ class PostgresEngine:
                 self._run(tx, item)
         except BaseException:  # a defect here must not leave the caller waiting forever
             _log.exception("a transaction failed")
-            item.refuse(OverloadedError(LOST))
+            item.refuse(OverloadedError(CONNECTION_LOST))
         finally:
             tx.connection.roll_back()
-            self._pool.give_back(tx.connection)
+            self._pool.release(tx.connection)
         return taken
 
     def _beginning(self, item: WorkItem) -> bytes:
@@ -517,7 +517,7 @@ class PostgresEngine:
         if connection.status == TransactionStatus.INERROR:
             return StatementError(CAUGHT_OUTSIDE)
         if connection.status != TransactionStatus.INTRANS:
-            return OverloadedError(LOST)
+            return OverloadedError(CONNECTION_LOST)
         try:
             tx.wrote = connection.commit()
         except psycopg.Error as error:

@@ -7,12 +7,13 @@ interrupt never reaches the following call: both it and the end of a call hold t
 SQLite checks for an interrupt at each jump of its virtual machine, and PostgreSQL at each row, so
 the work within one row must be short by itself. LIKE of both databases compares the rest of the
 pattern at each position of the text, in one step that cannot be interrupted: a pattern of 990
-characters takes three seconds on a text of one megabyte. Therefore texts of more than `SHORT` bytes
-are matched in a time that is not proportional to text times pattern: on SQLite by `like_long`,
-which searches the pattern's parts one after the other, and on PostgreSQL by a regular expression,
-which its engine runs as an automaton and can interrupt. The rules are those of LIKE: `%` stands for
-any text, `_` for one character, and a backslash makes the next character literal. SQLite's LIKE
-reads U+FFFE and U+FFFF as U+FFFD, so `like_long` also matches patterns with one of these.
+characters takes three seconds on a text of one megabyte. Therefore texts of more than
+`MAX_NATIVE_LIKE_BYTES` are matched in a time that is not proportional to text times pattern: on
+SQLite by `like_long`, which searches the pattern's parts one after the other, and on PostgreSQL by
+a regular expression, which its engine runs as an automaton and can interrupt. The rules are those
+of LIKE: `%` stands for any text, `_` for one character, and a backslash makes the next character
+literal. SQLite's LIKE reads U+FFFE and U+FFFF as U+FFFD, so `like_long` also matches patterns with
+one of these.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from sqlalchemy.types import Boolean
 
 from fw_actors.errors import OverloadedError, query_timeout
 
-LONGEST_PERIOD: Final = 0.25
+MAX_PERIOD_SECONDS: Final = 0.25
 _PERIODS: Final = 4  # checks within the time limit of a query
 
 _log: Final = logging.getLogger(__name__)
@@ -147,7 +148,7 @@ class QueryWatch:
         """`seconds`: the time limit of `limits`."""
         self._limits = limits
         self._period = (
-            LONGEST_PERIOD if seconds is None else min(LONGEST_PERIOD, seconds / _PERIODS)
+            MAX_PERIOD_SECONDS if seconds is None else min(MAX_PERIOD_SECONDS, seconds / _PERIODS)
         )
         self._busy = threading.Event()
         self._wake_up = threading.Event()
@@ -185,14 +186,14 @@ class QueryWatch:
                 self._busy.set()
 
 
-SHORT: Final = 1000
+MAX_NATIVE_LIKE_BYTES: Final = 1000
 """Bytes; up to this length LIKE is fast enough: four milliseconds for the worst pattern."""
 
 LIKE_LONG: Final = "fw_like_long"
 """The name of `like_long` on an SQLite connection."""
 
 _ALIKE_ON_SQLITE: Final = frozenset("\ufffd\ufffe\uffff")
-_PARTS_KEPT: Final = 128
+_PARTS_CACHE_SIZE: Final = 128
 _ASCII: Final = 127
 _CHARACTERS_AT_ONCE: Final = 20_000  # between two checks of the time limit; a few milliseconds
 
@@ -300,7 +301,7 @@ class _Part:
         return -1
 
 
-@lru_cache(_PARTS_KEPT)
+@lru_cache(_PARTS_CACHE_SIZE)
 def _compiled(pattern: str) -> tuple[_Part, ...]:
     first, *rest = _parts(pattern)
     if not rest:
@@ -337,7 +338,7 @@ def _like_on_sqlite(like: Like, compiler: SQLCompiler, **kw: Any) -> str:
     if like.is_misread_by_sqlite:
         return f"{LIKE_LONG}({pattern}, lower({column}))"
     return (
-        f"CASE WHEN length(CAST({column} AS BLOB)) > {SHORT}"
+        f"CASE WHEN length(CAST({column} AS BLOB)) > {MAX_NATIVE_LIKE_BYTES}"
         f" THEN {LIKE_LONG}({pattern}, lower({column}))"
         f" ELSE lower({column}) LIKE {pattern} ESCAPE '\\' END"
     )
@@ -347,7 +348,7 @@ def _like_on_sqlite(like: Like, compiler: SQLCompiler, **kw: Any) -> str:
 def _like_on_postgresql(like: Like, compiler: SQLCompiler, **kw: Any) -> str:
     column, pattern, regular = (compiler.process(each, **kw) for each in like.clauses)
     return (
-        f"CASE WHEN octet_length({column}) > {SHORT}"
+        f"CASE WHEN octet_length({column}) > {MAX_NATIVE_LIKE_BYTES}"
         f" THEN lower({column}) ~ {regular}"
         f" ELSE lower({column}) LIKE {pattern} ESCAPE '\\' END"
     )

@@ -268,7 +268,7 @@ def _lost(*_statement: object) -> NoReturn:
 
 
 MAX_MEMBERS: Final = 512
-MAX_SECONDS: Final = 0.025
+MAX_GROUP_SECONDS: Final = 0.025
 MAX_DEFERRED: Final = 512
 """The deferred statements of a group, which are in memory; further ones are run at once."""
 TURN_SECONDS: Final = 0.0003  # between two attempts to begin while another process writes
@@ -295,7 +295,8 @@ class GroupCommit:
     undone. The first needs none: if it raises, there is nothing else to keep. The deferred
     statements of members that run nothing else are run together, before another member begins or
     at the commit. A durable group takes in items that arrive while it runs, up to `MAX_MEMBERS` and
-    `MAX_SECONDS`; another group only has the items that waited at its beginning (`ThreadExecutor`).
+    `MAX_GROUP_SECONDS`; another group only has the items that waited at its beginning
+    (`ThreadExecutor`).
     """
 
     def __init__(self, connection: SqliteConnection) -> None:
@@ -423,7 +424,7 @@ class GroupCommit:
         self, taken: list[WorkItem], pull: Pull, empty: Callable[[], bool], members: list[WorkItem]
     ) -> None:
         """Run items until none waits."""
-        deadline = time.monotonic() + MAX_SECONDS
+        deadline = time.monotonic() + MAX_GROUP_SECONDS
         item: WorkItem | None = taken[0]
         while item is not None:
             if item.claim(False):  # else it was cancelled while it waited

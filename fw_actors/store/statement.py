@@ -175,7 +175,7 @@ class Form:
         return StatementError(f"Takes {wanted}; got {', '.join(params) or 'none'}: {self.text}")
 
 
-KEPT: Final = 256
+STATEMENT_CACHE_SIZE: Final = 256
 """How many results of a function keep that makes statements of tables: those of all sites of a
 process, whose tables are mostly the same. Each statement is then compiled once for them all."""
 
@@ -267,13 +267,13 @@ class JsonRows:
         return _Item(self.table.c.value, None, type_)
 
 
-FEW: Final = 500
+MAX_BOUND_TEXTS: Final = 500
 """How many texts a condition binds one by one; a statement may bind 32,766 on SQLite."""
 
 
 def one_of(column: ColumnElement[Any], texts: Collection[str]) -> ColumnElement[bool]:
     """Return the condition that a column is one of `texts`, of which there may be any number."""
-    if len(texts) <= FEW:
+    if len(texts) <= MAX_BOUND_TEXTS:
         return column.in_(sorted(texts))
     given = bindparam(None, value=rows_as_json(sorted(texts)), type_=Text(), unique=True)
     elements = _Elements(given).table_valued("value", name="one_of")

@@ -189,7 +189,7 @@ def _thread_executors(
         ThreadExecutor,
         capacity=max_reads,
         serialising=SerialisingLock(SNAPSHOT_SECONDS),
-        longest_wait=inf if query_seconds is None else query_seconds,
+        max_wait_seconds=inf if query_seconds is None else query_seconds,
         abandoned=watch.check_now,
     )
     return Executors(
@@ -200,7 +200,7 @@ def _thread_executors(
     )
 
 
-OLDEST_SQLITE: Final = (3, 35, 0)  # RETURNING, MATERIALIZED
+MIN_SQLITE_VERSION: Final = (3, 35, 0)  # RETURNING, MATERIALIZED
 
 
 def make_file(path: Path) -> None:
@@ -210,8 +210,8 @@ def make_file(path: Path) -> None:
     Raises: ConfigurationError when that fails, or this SQLite is too old; DatabaseUnreachableError
         when the database is missing, and its log is there.
     """
-    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-        oldest = ".".join(map(str, OLDEST_SQLITE))
+    if sqlite3.sqlite_version_info < MIN_SQLITE_VERSION:
+        oldest = ".".join(map(str, MIN_SQLITE_VERSION))
         raise ConfigurationError(
             [f"SQLite {sqlite3.sqlite_version} is too old; {oldest} or newer is needed."]
         )

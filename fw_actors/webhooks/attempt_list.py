@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from fw_actors.documents.core import WebhookDelivery
 from fw_actors.documents.fields import requested_time
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.query import MOST_SEARCHED
+from fw_actors.documents.query import MAX_SEARCHED_ROWS
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import BadRequestError
 from fw_actors.rules.delivery import DeliveryStatus
@@ -29,7 +29,7 @@ from fw_actors.webhooks.attempts import AttemptRun, AttemptTrigger, trigger_of, 
 
 MAX_LIMIT: Final = 500
 """The maximum number of attempts in a page."""
-_LONGEST_TEXT: Final = 200
+_MAX_ERROR_CHARACTERS: Final = 200
 
 
 class AttemptResult(StrEnum):
@@ -150,7 +150,7 @@ def attempt_page(
     Raises: PermissionDeniedError if the user may not list deliveries; BadRequestError.
     """
     meta = fw.documents.registry.meta("Webhook Delivery")
-    fw.rights.require_reach(meta)
+    fw.rights.require_in_scope(meta)
     fw.rights.require(meta, "list")
     _require_valid(wanted, limit)
     tx = fw.tx
@@ -160,8 +160,8 @@ def attempt_page(
         for source in _sources(wanted):
             found += tx.rows(source.newest(wanted, limit + 1, before))
             if source.is_searched(wanted):
-                count = tx.scalar(source.counted(wanted, MOST_SEARCHED + 1))
-                newest_only = newest_only or int(str(count)) > MOST_SEARCHED
+                count = tx.scalar(source.counted(wanted, MAX_SEARCHED_ROWS + 1))
+                newest_only = newest_only or int(str(count)) > MAX_SEARCHED_ROWS
     found.sort(key=lambda row: AttemptCursor(row[0], row[1], row[2]), reverse=True)
     page = found[:limit]
     attempts = list(_attempts(tx, page))
@@ -172,8 +172,10 @@ def attempt_page(
 def _require_valid(wanted: AttemptFilter, limit: int) -> None:
     if not 1 <= limit <= MAX_LIMIT:
         raise BadRequestError(f"limit must be between 1 and {MAX_LIMIT}.", field="limit")
-    if wanted.error is not None and len(wanted.error) > _LONGEST_TEXT:
-        raise BadRequestError(f"error must have at most {_LONGEST_TEXT} characters.", field="error")
+    if wanted.error is not None and len(wanted.error) > _MAX_ERROR_CHARACTERS:
+        raise BadRequestError(
+            f"error must have at most {_MAX_ERROR_CHARACTERS} characters.", field="error"
+        )
 
 
 _A: Final = DELIVERY_ATTEMPT.c
@@ -220,7 +222,7 @@ class _Source:
             order.append(self.position.desc())
         if not rest:
             return _after(select, self, before).order_by(*order).limit(limit)
-        some = select.order_by(*order).limit(MOST_SEARCHED).subquery("some")
+        some = select.order_by(*order).limit(MAX_SEARCHED_ROWS).subquery("some")
         found = sa.select(*some.c).where(*(condition(some.c) for condition in rest))
         if before is not None:
             found = found.where(_is_after(some.c.ended, some.c.delivery, some.c.position, before))

@@ -28,7 +28,7 @@ from fw_actors.store.jobs import held_of
 from fw_actors.store.schema import DELIVERY_ATTEMPT
 from fw_actors.tracing import TraceContext, stored_context
 
-MAX_KEPT: Final = 30
+MAX_KEPT_ATTEMPTS: Final = 30
 """The maximum number of attempts kept for one delivery, the newest ones."""
 
 _URLS: Final = 1024
@@ -212,7 +212,7 @@ _EARLIER: Final = Statement(
     sa.select(_A.number, *(_A[name] for name in _OUTCOME))
     .where(_A.delivery == _NAME)
     .order_by(_A.position.desc())
-    .limit(MAX_KEPT)
+    .limit(MAX_KEPT_ATTEMPTS)
 )
 
 
@@ -224,7 +224,7 @@ def attempts_of(tx: Tx, delivery: str) -> AttemptHistory:
     creation, trace, attempts, *last = row
     rows = [(attempts, *last)] if attempts else []
     rows += tx.rows(_EARLIER, delivery=delivery)
-    found = [_attempt(creation, *each) for each in rows[:MAX_KEPT]]
+    found = [_attempt(creation, *each) for each in rows[:MAX_KEPT_ATTEMPTS]]
     return AttemptHistory(written_run(creation, last[-1]), found, stored_context(trace))
 
 
@@ -253,10 +253,10 @@ _DROP_OLDEST: Final = Statement(
         .scalar_subquery(),
     )
 )
-_FORGET_RESPONSES: Final = Statement(
+_DELETE_RESPONSES: Final = Statement(
     sa.update(DELIVERY_ATTEMPT).where(_A.delivery == _NAME).values(response_body=sa.null())
 )
-_FORGET: Final = Statement(sa.delete(DELIVERY_ATTEMPT).where(_A.delivery == _NAME))
+_DELETE: Final = Statement(sa.delete(DELIVERY_ATTEMPT).where(_A.delivery == _NAME))
 
 
 def keep_before_outcomes(tx: Tx, leases: Sequence[tuple[int, str]]) -> None:
@@ -267,11 +267,11 @@ def keep_before_outcomes(tx: Tx, leases: Sequence[tuple[int, str]]) -> None:
     tx.run(_KEEP_HELD, again=rows_as_json(leases))
 
 
-def keep_before_replay(tx: Tx, delivery: str, attempts: int) -> None:
+def archive_before_replay(tx: Tx, delivery: str, attempts: int) -> None:
     """Copy the last attempt of a delivery, and delete the oldest ones so that `attempts` more
     fit."""
     tx.run(_KEEP, delivery=delivery)
-    tx.run(_DROP_OLDEST, delivery=delivery, kept=MAX_KEPT - attempts)
+    tx.run(_DROP_OLDEST, delivery=delivery, kept=MAX_KEPT_ATTEMPTS - attempts)
 
 
 def replayed_by(user: str, at: int) -> str:
@@ -279,14 +279,14 @@ def replayed_by(user: str, at: int) -> str:
     return f"{at} {user}"
 
 
-def forget_attempts(tx: Tx, deliveries: Sequence[str]) -> None:
+def delete_attempts(tx: Tx, deliveries: Sequence[str]) -> None:
     """Delete the earlier attempts of deliveries that are being deleted."""
-    tx.run_many(_FORGET, [{"delivery": name} for name in deliveries])
+    tx.run_many(_DELETE, [{"delivery": name} for name in deliveries])
 
 
-def forget_responses(tx: Tx, deliveries: Sequence[str]) -> None:
+def delete_responses(tx: Tx, deliveries: Sequence[str]) -> None:
     """Erase the receivers' responses to the earlier attempts of deliveries."""
-    tx.run_many(_FORGET_RESPONSES, [{"delivery": name} for name in deliveries])
+    tx.run_many(_DELETE_RESPONSES, [{"delivery": name} for name in deliveries])
 
 
 def _attempt(creation: int, number: int, *row: Any) -> RecordedAttempt:

@@ -25,7 +25,7 @@ from fw_actors.rules.delivery import (
     WAITING,
     Backoff,
     DeliveryStatus,
-    Ending,
+    OutcomeKind,
     error_of_cancellation,
     wrong_status,
 )
@@ -37,9 +37,9 @@ from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.pacing import lock_claim_rows_of
 
-MAX_AT_ONCE: Final = 100
+MAX_EXAMINED_DELIVERIES: Final = 100
 """The maximum number of deliveries that one transaction of `cancel_matching` examines."""
-_ACT: Final = "Cancelling a delivery"
+_OPERATION: Final = "Cancelling a delivery"
 _NO_BACKOFF: Final = Backoff(0.0, 0.0)  # a cancelled delivery is not retried
 _TOKEN_BYTES: Final = 16
 _D: Final = table_of(WebhookDelivery).table.c
@@ -114,7 +114,7 @@ class Cancellations:
 
         Raises: NotFoundError; ConflictError for a delivery that has ended or is being sent.
         """
-        error = self._audit.denial(fw, _ACT, delivery)
+        error = self._audit.denial(fw, _OPERATION, delivery)
         if error is not None:
             return error
         status = fw.tx.scalar(_STATUS, delivery=delivery)
@@ -134,14 +134,14 @@ class Cancellations:
         webhook: str | None = None,
         reference: tuple[str, str] | None = None,
     ) -> CancelledDeliveries:
-        """Cancel the waiting deliveries that match, at most `MAX_AT_ONCE`.
+        """Cancel the waiting deliveries that match, at most `MAX_EXAMINED_DELIVERIES`.
 
         Args:
             reference: DocType and name of the document that the events are about.
 
         Raises: PermissionDeniedError; ValidationError without a condition.
         """
-        require_administering(fw.rights, _ACT)
+        require_administering(fw.rights, _OPERATION)
         if webhook is None and reference is None:
             raise ValidationError(
                 "Select the deliveries to cancel: by webhook, by reference or by both.",
@@ -154,10 +154,11 @@ class Cancellations:
             wanted += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
         # In no order: sorting a million would be repeated in each step.
         rows = fw.tx.rows(
-            sa.select(_D.name).where(*wanted, ~_IN_FLIGHT).limit(MAX_AT_ONCE), now=fw.tx.now
+            sa.select(_D.name).where(*wanted, ~_IN_FLIGHT).limit(MAX_EXAMINED_DELIVERIES),
+            now=fw.tx.now,
         )
         cancelled = self._cancel(fw, [name for (name,) in rows])
-        if len(rows) == MAX_AT_ONCE:
+        if len(rows) == MAX_EXAMINED_DELIVERIES:
             return CancelledDeliveries(cancelled, 0, more=True)
         count = sa.select(sa.func.count()).where(*wanted, _IN_FLIGHT)
         return CancelledDeliveries(cancelled, fw.tx.scalar(count, now=fw.tx.now), more=False)
@@ -170,7 +171,7 @@ class Cancellations:
         if not taken:
             return []
         error = error_of_cancellation(fw.user)
-        outcome = AttemptOutcome(Ending.CANCELLED, tx.now, error=error)
+        outcome = AttemptOutcome(OutcomeKind.CANCELLED, tx.now, error=error)
         # Not counted, because it says nothing about the receiver.
         batch = self._deliveries.outcome_batch([(due, outcome) for due in taken], counted=False)
         self._deliveries.settle_all(tx, batch)

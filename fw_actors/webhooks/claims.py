@@ -50,20 +50,20 @@ from fw_actors.store import (
 from fw_actors.store.jobs import heads_of
 from fw_actors.store.ordered_jobs import held_ordered, leave, next_after
 from fw_actors.store.schema import JOB
-from fw_actors.store.statement import KEPT
+from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.pacing import PacedClaims, PacedLease, lock_claim_rows
 
-SHORT: Final = 16_384
+MAX_INLINE_BYTES: Final = 16_384
 """In bytes. Longer payloads are read one by one, so that no value exceeds SQLite's limit."""
-MAX_READ: Final = 16 * 1024 * 1024
+MAX_READ_BYTES: Final = 16 * 1024 * 1024
 """In bytes. A claim that has read so many of long payloads reads no further one, since other
 writers wait for it."""
-MAX_HELD: Final = 64 * 1024 * 1024
+MAX_BYTES_IN_FLIGHT: Final = 64 * 1024 * 1024
 """In bytes. A claim reads no further long payload while so many are in flight in its process."""
 
 
-READ_AT_ONCE: Final = 64
+WEBHOOKS_PER_READ: Final = 64
 """The number of Webhooks that a claim reads with one statement."""
 
 
@@ -89,7 +89,7 @@ class StoredWebhook(msgspec.Struct, frozen=True):
     ordered: bool = False
 
     @property
-    def paced(self) -> bool:
+    def rate_limited_or_ordered(self) -> bool:
         """Whether a rate limit or an order restricts the deliveries that may be sent at a time."""
         return self.enabled and (self.rate_limit > 0 or self.ordered)
 
@@ -180,7 +180,7 @@ class _Row(FramedRow):
     """
 
     webhook: str
-    deaths: int
+    expired_leases: int
     job_attempts: int
     created: int
     delivery: str | None
@@ -192,10 +192,20 @@ class _Row(FramedRow):
 
 
 def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> LeasedDelivery:
-    webhook, deaths, created = row.webhook, row.deaths, row.created
+    webhook, expired_leases, created = row.webhook, row.expired_leases, row.created
     return LeasedDelivery(
         LeasedJob(
-            row.key, QUEUE, webhook, delivery, "", "", "", row.job_attempts, deaths, token, created
+            row.key,
+            QUEUE,
+            webhook,
+            delivery,
+            "",
+            "",
+            "",
+            row.job_attempts,
+            expired_leases,
+            token,
+            created,
         ),
         lease.stored,
         lease.ends,
@@ -245,7 +255,7 @@ class ClaimLimits(Protocol):
     def may_read(self, stored: StoredWebhook) -> bool:
         """Return whether another long payload may be read, of any length."""
 
-    def hold(self, size: int) -> None:
+    def count_bytes(self, size: int) -> None:
         """Count the bytes of a long payload."""
 
 
@@ -305,7 +315,7 @@ class DeliveryClaims:
                 more = True
                 continue
             lease_ms = (_timeout(stored) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
-            if stored is not None and stored.paced:
+            if stored is not None and stored.rate_limited_or_ordered:
                 found = self._paced.lease(tx, stored, free, lease_ms, token)
             else:
                 found = _lease(tx, head.webhook, free, lease_ms, token)
@@ -319,16 +329,16 @@ class DeliveryClaims:
         leased = None
         if leases:
             leased = self._without_orphans(tx, self.leased(tx, leases, token, limits))
-            give_back_all(tx, sorted(leased.returned), token)
+            release_all(tx, sorted(leased.returned), token)
             more = more or bool(leased.returned)
         return ClaimedBatch(leased, more, min(later, default=None))
 
-    def give_back_claim(self, tx: Tx, leased: Leased) -> None:
+    def release_claim(self, tx: Tx, leased: Leased) -> None:
         """Release all leases of a claim, whose rows cannot be read, without counting attempts."""
         given = rows_as_json([(one.webhook, one.ends) for one in leased.leases])
         lock_claim_rows(tx, sorted(one.webhook for one in leased.leases))
         rows = tx.rows(_JOBS_OF, leases=given, token=leased.token)
-        give_back_all(tx, [job for (job,) in rows if job is not None], leased.token)
+        release_all(tx, [job for (job,) in rows if job is not None], leased.token)
 
     def _without_orphans(self, tx: Tx, leased: Leased) -> Leased:
         """Remove the jobs whose deliveries were deleted."""
@@ -348,7 +358,7 @@ class DeliveryClaims:
             Head(next_at, webhook, _stored_webhook(name, *read) if name is not None else None)
             for next_at, webhook, name, *read in self._rows(tx, self._statements.heads, now=tx.now)
         ]
-        if len(heads) == READ_AT_ONCE:
+        if len(heads) == WEBHOOKS_PER_READ:
             heads += self._heads_after(tx, max(head.webhook for head in heads))
         return heads
 
@@ -358,10 +368,10 @@ class DeliveryClaims:
 
     def _read(self, tx: Tx, heads: Sequence[Head], limits: ClaimLimits) -> Iterator[Head]:
         """Yield heads with their Webhooks, which are read some at a time, while slots are free."""
-        for at in range(0, len(heads), READ_AT_ONCE):
+        for at in range(0, len(heads), WEBHOOKS_PER_READ):
             if limits.exhausted:
                 return
-            some = heads[at : at + READ_AT_ONCE]
+            some = heads[at : at + WEBHOOKS_PER_READ]
             unread = [head.webhook for head in some if not head.is_read]
             found = self._webhooks(tx, unread) if unread else {}
             for head in some:
@@ -422,7 +432,7 @@ class DeliveryClaims:
                 payload = tx.scalar(self._statements.payload, key=row.delivery) or b""
                 leased.long[row.delivery] = payload
                 if limits is not None:
-                    limits.hold(len(payload))
+                    limits.count_bytes(len(payload))
             else:
                 returned[row.key] = row.webhook
         return leased._replace(returned=returned)
@@ -436,11 +446,11 @@ def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedL
     return PacedLease(count, next_at=jobs.next_claim(tx, QUEUE, webhook))
 
 
-def give_back_all(tx: Tx, held: Sequence[int], token: str) -> None:
+def release_all(tx: Tx, held: Sequence[int], token: str) -> None:
     """Release leases of one token without counting attempts."""
     if held:
         with_keys = held_ordered(tx, [(job, token) for job in held])
-        jobs.give_back_all(tx, held, token)
+        jobs.release_all(tx, held, token)
         next_after(tx, with_keys)
 
 
@@ -457,11 +467,11 @@ class _ClaimStatements(NamedTuple):
     payload: Statement
 
 
-@lru_cache(KEPT)  # by the Dispatcher, trials and cancellations
+@lru_cache(STATEMENT_CACHE_SIZE)  # by the Dispatcher, trials and cancellations
 def _statements(
     webhooks: sa.Table, deliveries: sa.Table, traced: bool, packed: bool
 ) -> _ClaimStatements:
-    head = heads_of(sa.literal(QUEUE)).limit(READ_AT_ONCE).subquery("head")
+    head = heads_of(sa.literal(QUEUE)).limit(WEBHOOKS_PER_READ).subquery("head")
     other = heads_of(sa.literal(QUEUE), sa.bindparam("after", type_=sa.Text())).subquery("other")
     names = JsonRows("names")
     # Raw SQL may have stored anything: one bad row must not stop the claims for all others.
@@ -540,7 +550,7 @@ def _leased_rows(deliveries: sa.Table, *, traced: bool, packed: bool) -> Stateme
         *((PlainText(d.trace_context),) if traced else ()),
     )
     source = _OF_LEASES.outerjoin(deliveries, d.name == job.subject)
-    short = sa.case((Octets(payload) <= SHORT, payload))
+    short = sa.case((Octets(payload) <= MAX_INLINE_BYTES, payload))
     if not packed:
         rows = sa.select(job.id, TextBytes(short), *columns).where(job.id.is_not(None))
         return Statement(rows.select_from(source))
@@ -555,7 +565,7 @@ def _stored_webhook(name: str, enabled: int, *columns: Any) -> StoredWebhook:
 _DECODER: Final = msgspec.json.Decoder(_Row)
 
 
-URLS_KEPT: Final = 1024
+URL_CACHE_SIZE: Final = 1024
 
 
 class ClaimPlan:
@@ -570,16 +580,16 @@ class ClaimPlan:
         free: int,
         slots: int,
         per_receiver: int,
-        held: int = 0,
+        bytes_in_flight: int = 0,
         turns: Mapping[str, int] = MappingProxyType({}),
-        held_back: Set[str] = frozenset(),
+        deferred: Set[str] = frozenset(),
     ) -> None:
-        """`held`: the bytes of long payloads in flight. `turns`: the number of the last claim that
-        has leased deliveries of each Webhook. `held_back`: Webhooks without further deliveries."""
+        """`bytes_in_flight`: those of long payloads. `turns`: the number of the last claim that
+        has leased deliveries of each Webhook. `deferred`: Webhooks without further deliveries."""
         self._known, self._free, self._turns = receivers, free, turns
-        self._held_back = held_back
+        self._deferred = deferred
         self._slots, self._per_receiver = slots, per_receiver
-        self._held, self._read = held, 0
+        self._bytes_in_flight, self._bytes_read = bytes_in_flight, 0
         self._copies: dict[Origin | None, ReceiverSlots] = {}
         self._targets: dict[StoredWebhook | None, Endpoint | None] = {}
 
@@ -595,7 +605,7 @@ class ClaimPlan:
 
     def free(self, stored: StoredWebhook | None) -> int:
         """Return how many of this Webhook's deliveries may start now."""
-        if stored is not None and stored.name in self._held_back:
+        if stored is not None and stored.name in self._deferred:
             return 0
         return startable(self._copy(stored), self._free, self._slots)
 
@@ -611,22 +621,27 @@ class ClaimPlan:
     def may_read(self, stored: StoredWebhook) -> bool:
         """Return whether a long payload may be read. Slow receivers may not take the last quarter
         of the bytes, as of all slots."""
-        most = MAX_HELD - (MAX_HELD // RESERVE if self._copy(stored).slow else 0)
-        return self._read < MAX_READ and self._held + self._read < most
+        most = MAX_BYTES_IN_FLIGHT - (
+            MAX_BYTES_IN_FLIGHT // RESERVE if self._copy(stored).slow else 0
+        )
+        return self._bytes_read < MAX_READ_BYTES and self._bytes_in_flight + self._bytes_read < most
 
-    def hold(self, size: int) -> None:
+    def count_bytes(self, size: int) -> None:
         """Count the bytes of a long payload."""
-        self._read += size
+        self._bytes_read += size
 
     @property
-    def held(self) -> int:
+    def bytes_in_flight(self) -> int:
         """The bytes of long payloads in flight, with those that the claim has read."""
-        return self._held + self._read
+        return self._bytes_in_flight + self._bytes_read
 
     @property
-    def read_most(self) -> bool:
+    def read_limit_reached(self) -> bool:
         """Whether the next claim may read further long payloads, and this one may not."""
-        return self._read >= MAX_READ and self._held + self._read < MAX_HELD
+        return (
+            self._bytes_read >= MAX_READ_BYTES
+            and self._bytes_in_flight + self._bytes_read < MAX_BYTES_IN_FLIGHT
+        )
 
     def target(self, stored: StoredWebhook | None) -> Endpoint | None:
         """Return the endpoint of this Webhook's deliveries; parsed once for each plan."""
@@ -665,7 +680,7 @@ def target_of(stored: StoredWebhook | None) -> Endpoint | None:
     return _parsed(stored.url, stored.client_certificate or "")
 
 
-@lru_cache(URLS_KEPT)
+@lru_cache(URL_CACHE_SIZE)
 def _parsed(url: str, certificate: str) -> Endpoint | None:
     """Return the parsed URL, cached: parsing costs more than the rest of a claim for its
     Webhook."""

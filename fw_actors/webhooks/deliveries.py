@@ -2,7 +2,7 @@
 
 Rules: `fw_actors.rules.delivery`. The methods that take a `tx` run inside a transaction. The
 Dispatcher calls `claim` (see `claims`), the OutcomeWriter writes outcomes, and the Dispatcher and
-the DeliveryActor call `give_back`.
+the DeliveryActor call `release`.
 
 On PostgreSQL every transaction locks rows in the same order, so that there are no deadlocks
 (B-430): documents and Webhooks, claim rows of Webhooks (`fw_webhook_claim`) by name, jobs by id,
@@ -30,19 +30,19 @@ from fw_actors.errors import DuplicateError
 from fw_actors.http import Times
 from fw_actors.rules.delivery import (
     FINAL,
-    MAX_SECONDS,
+    MAX_RETRY_AFTER_SECONDS,
     Backoff,
     DeliveryStatus,
-    Ending,
-    Verdict,
-    decide,
+    OutcomeKind,
+    Transition,
+    next_transition,
 )
 from fw_actors.rules.signing import SignedHeaders
 from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.ordered_jobs import OrderedJob, held_ordered, leave, next_after
 from fw_actors.store.schema import DELIVERY_ATTEMPT, JOB
-from fw_actors.store.statement import KEPT
+from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url, written_trace
 from fw_actors.webhooks.claims import DeliveryClaims, LeasedDelivery
 from fw_actors.webhooks.events import QUEUE, ordering_key_of
@@ -60,7 +60,7 @@ class AttemptOutcome(msgspec.Struct, frozen=True):
     no connection; `address` is the receiver's; `signed` has the headers that were sent, if any.
     """
 
-    ending: Ending
+    kind: OutcomeKind
     at: int
     duration_ms: int = 0
     response_status: int | None = None
@@ -87,16 +87,18 @@ COLUMNS: Final[dict[str, type]] = {
 the attempt, the others are in the order of `values`."""
 
 
-def values(ended: AttemptOutcome, verdict: Verdict, error: str) -> tuple[int | str | None, ...]:
+def values(
+    ended: AttemptOutcome, transition: Transition, error: str
+) -> tuple[int | str | None, ...]:
     """Return the values that an outcome writes, in the order of `COLUMNS` without the trace.
 
     `error` is that of `error_of`.
     """
     body = ended.response_body
     return (
-        verdict.status,
-        verdict.attempts,
-        verdict.next_attempt,
+        transition.status,
+        transition.attempts,
+        transition.next_attempt,
         ended.at,
         ended.response_status,
         None if body is None else readable(body),
@@ -180,9 +182,9 @@ class Deliveries(DeliveryClaims):
         self._settle, self._lost = _statements(table, worker or NO_ITEM)
 
     @property
-    def longest_wait(self) -> float:
+    def max_wait_seconds(self) -> float:
         """The longest wait between two attempts in seconds, whatever a receiver requests."""
-        return max(self._backoff.cap, MAX_SECONDS)
+        return max(self._backoff.cap, MAX_RETRY_AFTER_SECONDS)
 
     def warm_up(self, tx: Tx) -> None:
         """Run the statements of claims and outcomes over no rows.
@@ -202,8 +204,8 @@ class Deliveries(DeliveryClaims):
         rows = []
         leased: dict[tuple[str, str], int] = {}  # by name and row: a name may pass to another
         for due, ended in attempts:
-            verdict = decide(
-                ended.ending,
+            transition = next_transition(
+                ended.kind,
                 attempts_before=due.attempts,
                 max_attempts=due.max_attempts,
                 ended=ended.at,
@@ -212,14 +214,14 @@ class Deliveries(DeliveryClaims):
             )
             job, token, error = due.job.id, due.job.lease, error_of(ended)
             ready.held.append((job, token))
-            ready.statuses.append(verdict.status)
-            if verdict.status is DeliveryStatus.SENT:
+            ready.statuses.append(transition.status)
+            if transition.status is DeliveryStatus.SENT:
                 ready.sent.append((job, token))
             else:
-                ready.others.append(jobs.Settlement(job, token, verdict.next_attempt, error))
+                ready.others.append(jobs.Settlement(job, token, transition.next_attempt, error))
             url = "" if due.stored is None else shown_url(due.stored.url)
             trace = written_trace(ended.times, ended.signed, ended.address, url)
-            rows.append((job, token, *values(ended, verdict, error), trace))
+            rows.append((job, token, *values(ended, transition, error), trace))
             if due.attempts:
                 ready.again.append((job, token))
             if due.ordered:
@@ -228,7 +230,7 @@ class Deliveries(DeliveryClaims):
                 if due.stored is None or not due.stored.ordered or not due.stored.enabled:
                     ready.drained.add(job)
             if counted:
-                ready.counted.append((due.job.partition, verdict.status, ended.at, error))
+                ready.counted.append((due.job.partition, transition.status, ended.at, error))
                 leased[due.job.partition, "" if due.stored is None else due.stored.row_id] = job
         return ready._replace(
             rows=rows_as_json(rows),
@@ -272,17 +274,17 @@ class Deliveries(DeliveryClaims):
             )
         return statuses
 
-    def give_back(self, tx: Tx, due: LeasedDelivery) -> bool:
+    def release(self, tx: Tx, due: LeasedDelivery) -> bool:
         """Release a lease without counting the attempt. Returns False if it was lost before."""
         held = (due.job.id, due.job.lease)
         with_keys = _lock_with_claim_rows(tx, [held], {due.job.partition}) if due.ordered else []
-        given_back = jobs.give_back(tx, *held)
+        released = jobs.release(tx, *held)
         if with_keys:
             next_after(tx, with_keys)
-        return given_back
+        return released
 
 
-@lru_cache(KEPT)
+@lru_cache(STATEMENT_CACHE_SIZE)
 def _statements(deliveries: sa.Table, worker: str) -> tuple[Statement, Statement]:
     """Return the statement that writes outcomes, and the one that finds lost leases."""
     settled = JsonRows("settled")

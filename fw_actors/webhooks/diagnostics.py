@@ -23,12 +23,12 @@ from fw_actors.errors import ValidationError
 from fw_actors.http import NetworkError, Sender, Times, parse_endpoint
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import (
-    MAX_COUNTED,
+    MAX_COUNTED_JOBS,
     Backoff,
     DeliveryStatus,
     Explanation,
     WaitingDelivery,
-    error_of_answer,
+    error_of_response,
     explain,
     is_cancellation,
 )
@@ -68,7 +68,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
         raise missing_delivery(delivery)
     webhook = registry.tables["Webhook"].fetch(tx, row["webhook"])
     job = tx.one(_JOB, key=delivery) or (0, None, None, 0, "", None)
-    number, next_at, lease, deaths, partition, ordering_key = job
+    number, next_at, lease, expired_leases, partition, ordering_key = job
     receivers = receivers_of(tx)
     receiver = receivers.get(row["webhook"], "")
     same = [name for name, at in receivers.items() if at == receiver] if receiver else [partition]
@@ -87,7 +87,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
         webhook_enabled=None if webhook is None else bool(webhook["enabled"]),
         next_at=next_at,
         leased=lease is not None,
-        deaths=deaths,
+        expired_leases=expired_leases,
         behind=behind or "",
         rate_limit=(0 if webhook is None else webhook["rate_limit"] or 0),
         paused_until=(
@@ -105,7 +105,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
 def _competing(tx: Tx, webhooks: list[str], due: int, number: int) -> tuple[int, int]:
     """Return how many deliveries of these Webhooks are due before a job, and how many are leased.
 
-    Both at most `MAX_COUNTED`, because a hundred thousand may wait for a dead receiver.
+    Both at most `MAX_COUNTED_JOBS`, because a hundred thousand may wait for a dead receiver.
     """
     of_them = sa.select(JOB.c.id).where(JOB.c.queue == QUEUE, JOB.c.partition.in_(webhooks))
     before = (JOB.c.next_at < due) | ((JOB.c.next_at == due) & (JOB.c.id < number))
@@ -115,7 +115,7 @@ def _competing(tx: Tx, webhooks: list[str], due: int, number: int) -> tuple[int,
 
 
 def _count(tx: Tx, rows: sa.Select[Any]) -> int:
-    some = rows.limit(MAX_COUNTED).subquery()
+    some = rows.limit(MAX_COUNTED_JOBS).subquery()
     count: int = tx.scalar(sa.select(sa.func.count()).select_from(some))
     return count
 
@@ -137,15 +137,15 @@ class StepTimes(msgspec.Struct, frozen=True):
     answer: float = 0.0
 
 
-class TrialResult(msgspec.Struct, frozen=True):
-    """The result of a trial: the status, if any; `error` as on a delivery, None after 2xx."""
+class TestEventResult(msgspec.Struct, frozen=True):
+    """The result of a test event: the status, if any; `error` as on a delivery, None after 2xx."""
 
     status: int | None
     error: str | None
     times: StepTimes
 
 
-class Trial:
+class TestEventSender:
     """Sends test events to the Webhooks of a site."""
 
     def __init__(self, site: Site, sender: Sender) -> None:
@@ -158,7 +158,7 @@ class Trial:
         self,
         webhook: str,
         read: Callable[[Callable[[Fw], StoredWebhook]], Awaitable[StoredWebhook]],
-    ) -> TrialResult:
+    ) -> TestEventResult:
         """Send a test event to a Webhook, enabled or disabled.
 
         `read` runs a function in a transaction as the calling user.
@@ -173,9 +173,9 @@ class Trial:
                 certificate=stored.client_certificate or "",
             )
         except NoSigningKey as reason:
-            return TrialResult(None, str(reason), StepTimes())
+            return TestEventResult(None, str(reason), StepTimes())
         except ValidationError as reason:
-            return TrialResult(None, f"internal: {reason}", StepTimes())
+            return TestEventResult(None, f"internal: {reason}", StepTimes())
         clock = self._site.clock
         now = clock.now()
         delivery = self._ids.new(now)
@@ -195,12 +195,12 @@ class Trial:
                 target, body, headers, timeout=stored.timeout, fresh=True
             )
         except NetworkError as fault:
-            return TrialResult(None, str(fault), _rounded(fault.times))
+            return TestEventResult(None, str(fault), _rounded(fault.times))
         finally:
             if span is not None:
                 span.end()
-        error = error_of_answer(answer.status, answer.location)
-        return TrialResult(answer.status, error or None, _rounded(answer.times))
+        error = error_of_response(answer.status, answer.location)
+        return TestEventResult(answer.status, error or None, _rounded(answer.times))
 
     def _stored(self, fw: Fw, webhook: str) -> StoredWebhook:
         fw.get_doc("Webhook", webhook)  # checks existence and permission

@@ -23,14 +23,14 @@ from fw_actors.rules.delivery import FINAL, DeliveryStatus, wrong_status
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import META
-from fw_actors.webhooks.attempts import forget_responses
+from fw_actors.webhooks.attempts import delete_responses
 from fw_actors.webhooks.pacing import lock_webhooks_of
 
-MAX_AT_ONCE: Final = 100
+MAX_ERASED_DELIVERIES: Final = 100
 """The maximum number of deliveries that one call of `erase_many` erases."""
-MAX_FOUND: Final = 20_000
+MAX_ERASABLE_DELIVERIES: Final = 20_000
 """The maximum number of deliveries that one call of `erasable` returns."""
-_ACT: Final = "Erasing a delivery"
+_OPERATION: Final = "Erasing a delivery"
 _TABLE: Final = table_of(WebhookDelivery).table
 _D: Final = _TABLE.c
 _OPEN: Final = sa.and_(_D.status.in_(FINAL), _D.erased.is_(None))
@@ -66,7 +66,7 @@ def erase(fw: Fw, audit: AuditLog, delivery: str) -> str | PermissionDeniedError
 
     Raises: NotFoundError; ConflictError for a delivery that has not ended.
     """
-    error = audit.denial(fw, _ACT, delivery)
+    error = audit.denial(fw, _OPERATION, delivery)
     if error is not None:
         return error
     row = fw.tx.one(_READ, delivery=delivery)
@@ -91,9 +91,9 @@ def erasable(
 ) -> list[str]:
     """Return final deliveries that match all given conditions, for `erase_many`, by name.
 
-    At most `MAX_FOUND`; after their erasure the next call returns others. Pages are large and in no
-    order of the database: erased deliveries stay on record, and each further page would read them,
-    or sort all matches, again.
+    At most `MAX_ERASABLE_DELIVERIES`; after their erasure the next call returns others. Pages are
+    large and in no order of the database: erased deliveries stay on record, and each further page
+    would read them, or sort all matches, again.
 
     Args:
         reference: DocType and name of the document that the events are about.
@@ -101,7 +101,7 @@ def erasable(
 
     Raises: PermissionDeniedError; ValidationError without a condition.
     """
-    require_administering(fw.rights, _ACT)
+    require_administering(fw.rights, _OPERATION)
     if webhook is None and reference is None and until is None:
         raise ValidationError(
             "Select the deliveries to erase: by webhook, reference or until.", field="webhook"
@@ -113,17 +113,18 @@ def erasable(
         wanted += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
     if until is not None:
         wanted.append(_D.last_attempt <= until)
-    found = sa.select(_D.name).where(*wanted).limit(MAX_FOUND)
+    found = sa.select(_D.name).where(*wanted).limit(MAX_ERASABLE_DELIVERIES)
     return sorted(name for (name,) in fw.tx.rows(found))
 
 
 def erase_many(fw: Fw, audit: AuditLog, deliveries: Sequence[str]) -> list[str]:
-    """Erase deliveries, at most `MAX_AT_ONCE`; return those that are still final and not erased.
+    """Erase deliveries, at most `MAX_ERASED_DELIVERIES`; return those that are still final and not
+    erased.
 
     Raises: PermissionDeniedError.
     """
-    require_administering(fw.rights, _ACT)
-    names = list(deliveries[:MAX_AT_ONCE])
+    require_administering(fw.rights, _OPERATION)
+    names = list(deliveries[:MAX_ERASED_DELIVERIES])
     lock_webhooks_of(fw.tx, names)
     found = fw.tx.rows(_LOCK, names=names)
     erase_all(fw.tx, [name for name, _ in found])
@@ -136,7 +137,7 @@ def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:
     """Erase bodies and responses of deliveries, except of those that were replayed meanwhile."""
     if deliveries:
         tx.run_many(_ERASE, [{"delivery": name, "at": tx.now} for name in deliveries])
-        forget_responses(tx, deliveries)
+        delete_responses(tx, deliveries)
 
 
 _META_KEY: Final = "payload_sweep"

@@ -30,7 +30,7 @@ from fw_actors.webhooks.events import QUEUE
 
 KEPT_DAYS: Final = 8
 """The days for which the counts of an hour are kept: a week, and the day on which it began."""
-MAX_WAITING: Final = 1000
+MAX_WAITING_DELIVERIES: Final = 1000
 """The maximum number of waiting deliveries of a Webhook that are counted."""
 
 
@@ -159,9 +159,9 @@ class OutcomeCounts(NamedTuple):
 class WebhookHealth(NamedTuple):
     """A Webhook and its state. Times in ms; periods are the last whole hours and the current one.
 
-    `waiting` is at most `MAX_WAITING`; `oldest` is the time when the first of these was recorded.
-    `paused_since` and `paused_until` describe the pause of the Webhook itself: both are None
-    without a pause, and `paused_until` is None for a pause without an end.
+    `waiting` is at most `MAX_WAITING_DELIVERIES`; `oldest` is the time when the first of these was
+    recorded. `paused_since` and `paused_until` describe the pause of the Webhook itself: both are
+    None without a pause, and `paused_until` is None for a pause without an end.
     """
 
     name: str
@@ -225,7 +225,7 @@ _DUE: Final = sa.and_(
 )
 _WAITING: Final = Statement(
     sa.select(sa.func.count()).select_from(
-        sa.select(JOB.c.next_at).where(_DUE).limit(MAX_WAITING).subquery()
+        sa.select(JOB.c.next_at).where(_DUE).limit(MAX_WAITING_DELIVERIES).subquery()
     )
 )
 _OLDEST: Final = Statement(sa.select(JOB.c.created).where(_DUE).order_by(JOB.c.next_at).limit(1))
@@ -233,9 +233,9 @@ _OLDEST: Final = Statement(sa.select(JOB.c.created).where(_DUE).order_by(JOB.c.n
 
 def waiting_deliveries(tx: Tx, webhook: str) -> int:
     """Return the number of deliveries of a Webhook that wait or are in progress, up to
-    `MAX_WAITING`."""
+    `MAX_WAITING_DELIVERIES`."""
     due: int = tx.scalar(_WAITING, webhook=webhook)
-    return min(MAX_WAITING, due + count_parked(tx, webhook, MAX_WAITING))
+    return min(MAX_WAITING_DELIVERIES, due + count_parked(tx, webhook, MAX_WAITING_DELIVERIES))
 
 
 def health_of(tx: Tx, names: Sequence[str], service: ServiceState) -> dict[str, WebhookHealth]:
@@ -362,7 +362,7 @@ _MOVES: Final = tuple(
     Statement(sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW))
     for table in _TABLES
 )
-_FORGETS: Final = tuple(
+_DELETIONS: Final = tuple(
     Statement(sa.delete(table).where(table.c.webhook == _OLD)) for table in _TABLES
 )
 _OLDEST_HOURS: Final = Statement(
@@ -397,22 +397,22 @@ class HealthRenames(Observer):
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Delete counts that deliveries of a deleted Webhook of the same name have left."""
-        _forget(fw.tx, str(doc.name))
+        _delete_counts(fw.tx, str(doc.name))
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Move the counts of a Webhook to its new name."""
-        _forget(fw.tx, new)  # counts of a Webhook that raw SQL deleted
+        _delete_counts(fw.tx, new)  # counts of a Webhook that raw SQL deleted
         for statement in _MOVES:
             fw.tx.run(statement, old=old, new=new)
 
     def deleting(self, fw: Fw, doc: DocType) -> None:
         """Delete the counts of a Webhook."""
-        _forget(fw.tx, str(doc.name))
+        _delete_counts(fw.tx, str(doc.name))
 
 
-def _forget(tx: Tx, *webhooks: str) -> None:
+def _delete_counts(tx: Tx, *webhooks: str) -> None:
     """Delete the counts of Webhooks, in the order in which outcomes lock them (B-430)."""
-    for statement in _FORGETS:
+    for statement in _DELETIONS:
         for webhook in sorted(webhooks):
             tx.run(statement, old=webhook)
 
@@ -432,5 +432,5 @@ def drop_states_of_deleted(tx: Tx, most: int) -> int:
     again.
     """
     rows = tx.rows(_OF_NO_WEBHOOK, most=most)
-    _forget(tx, *(webhook for (webhook,) in rows))
+    _delete_counts(tx, *(webhook for (webhook,) in rows))
     return len(rows)

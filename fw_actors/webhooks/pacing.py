@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from fw_actors.webhooks.claims import StoredWebhook
 
 
-_ACT: Final = "Pausing a Webhook"
-MAX_SECONDS: Final = 366 * SECONDS_PER_DAY
+_OPERATION: Final = "Pausing a Webhook"
+MAX_PAUSE_SECONDS: Final = 366 * SECONDS_PER_DAY
 
 _TABLE: Final = table_of(Webhook).table
 _W: Final = _TABLE.c
@@ -104,15 +104,15 @@ class Pauses:
         The error of a missing permission is returned (see `AuditLog.denial`).
 
         Args:
-            seconds: the duration, 1 to `MAX_SECONDS`; None: until it is resumed.
+            seconds: the duration, 1 to `MAX_PAUSE_SECONDS`; None: until it is resumed.
 
         Raises: ValidationError; NotFoundError.
         """
-        if seconds is not None and not 1 <= seconds <= MAX_SECONDS:
+        if seconds is not None and not 1 <= seconds <= MAX_PAUSE_SECONDS:
             raise ValidationError(
-                f"seconds must be between 1 and {MAX_SECONDS:,} (366 days).", field="seconds"
+                f"seconds must be between 1 and {MAX_PAUSE_SECONDS:,} (366 days).", field="seconds"
             )
-        error = self._audit.denial(fw, _ACT, webhook)
+        error = self._audit.denial(fw, _OPERATION, webhook)
         if error is not None:
             return error
         before = pause_of(fw.tx, webhook)
@@ -130,7 +130,7 @@ class Pauses:
 
         Raises: NotFoundError.
         """
-        error = self._audit.denial(fw, _ACT, webhook)
+        error = self._audit.denial(fw, _OPERATION, webhook)
         if error is not None:
             return error
         before = pause_of(fw.tx, webhook)

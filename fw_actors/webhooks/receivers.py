@@ -27,22 +27,22 @@ from fw_actors.documents.tables import table_of
 from fw_actors.errors import FwError
 from fw_actors.mail import FailingWebhook, Notice, Template
 from fw_actors.ops.audit import Action, AuditLog
-from fw_actors.ops.mail_queue import Outbox
+from fw_actors.ops.mail_queue import MailQueue
 from fw_actors.rules.concurrency import FAILURES
 from fw_actors.rules.delivery import error_without_location
 from fw_actors.rules.receivers import (
     ENDED_EVENT,
     FAILING_EVENT,
     NoticePolicy,
-    OutageAct,
+    OutageAction,
     ReceiverOutage,
-    outage_act,
+    outage_action,
 )
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import WEBHOOK_HEALTH
 from fw_actors.webhooks.events import CustomEvents
 from fw_actors.webhooks.health import (
-    MAX_WAITING,
+    MAX_WAITING_DELIVERIES,
     public_label,
     receiver_of,
     waiting_deliveries,
@@ -100,7 +100,7 @@ def stored_receivers(tx: Tx) -> list[StoredReceiver]:
             origin=origin,
             webhooks=1,
             waiting=waiting,
-            more_wait=waiting >= MAX_WAITING,
+            more_wait=waiting >= MAX_WAITING_DELIVERIES,
             failures=failures,
             failing_since=since if failures else None,
             last_error=error if failures else "",
@@ -200,9 +200,9 @@ MAX_RECIPIENTS: Final = 50
 """The maximum number of mails about one action. The owner is first; the managers follow by name."""
 _REASON_CHARACTERS: Final = 300
 
-HandleOf = Callable[[Tx], Fw]
+FwFactory = Callable[[Tx], Fw]
 """Returns a handle for Administrator."""
-OnAct = Callable[[OutageAct, str], None]
+OnOutageAction = Callable[[OutageAction, str], None]
 """Called on trio's thread after the commit of an action, with the Webhook's name."""
 
 _WEBHOOK: Final[sa.BindParameter[Any]] = sa.bindparam("webhook_is")
@@ -247,15 +247,15 @@ def _mark(condition: sa.ColumnElement[bool], **values: object) -> Statement:
     )
 
 
-_MARKS: Final[Mapping[OutageAct, Statement]] = {
-    OutageAct.END: _mark(
+_MARKS: Final[Mapping[OutageAction, Statement]] = {
+    OutageAction.END: _mark(
         sa.and_(_HEALTH.notice_open == 1, _HEALTH.noticed == _SINCE), notice_open=0
     ),
-    OutageAct.NOTICE: _mark(
+    OutageAction.NOTICE: _mark(
         sa.and_(_HEALTH.failing_since == _SINCE, _HEALTH.noticed.is_distinct_from(_SINCE)),
         noticed=_SINCE, notice_open=1,
     ),
-    OutageAct.DISABLE: _mark(
+    OutageAction.DISABLE: _mark(
         sa.and_(_HEALTH.failing_since == _SINCE, _HEALTH.disabled.is_distinct_from(_SINCE)),
         disabled=_SINCE,
     ),
@@ -293,16 +293,16 @@ class ReceiverNotices:
         registry: Registry,
         policy: NoticePolicy,
         events: CustomEvents,
-        outbox: Outbox,
+        mail_queue: MailQueue,
         audit: AuditLog,
     ) -> None:
         self._policy, self._events = policy, events
-        self._outbox, self._audit = outbox, audit
-        self.acts = {act.value: 0 for act in OutageAct}
+        self._mail_queue, self._audit = mail_queue, audit
+        self.actions = {action.value: 0 for action in OutageAction}
         """The number of actions of this process by kind, for `/metrics`."""
         self._recipients = _recipients_of(registry)
 
-    def step(self, tx: Tx, handle: HandleOf, on_act: OnAct) -> int:
+    def step(self, tx: Tx, handle: FwFactory, on_action: OnOutageAction) -> int:
         """Take the action that is due for one Webhook; return 1, or 0 if none is due."""
         row = tx.one(
             _NEXT,
@@ -314,15 +314,15 @@ class ReceiverNotices:
         if row is None:
             return 0
         found = _OutageRow(row)
-        act = outage_act(found.outage, tx.now, self._policy)
-        assert act is not None  # the statement applies the same rule
+        action = outage_action(found.outage, tx.now, self._policy)
+        assert action is not None  # the statement applies the same rule
         do = {
-            OutageAct.END: self._end,
-            OutageAct.NOTICE: self._notify,
-            OutageAct.DISABLE: self._disable,
-        }[act]
+            OutageAction.END: self._end,
+            OutageAction.NOTICE: self._notify,
+            OutageAction.DISABLE: self._disable,
+        }[action]
         if do(handle(tx), found):
-            tx.after_commit(lambda: on_act(act, found.name))
+            tx.after_commit(lambda: on_action(action, found.name))
         return 1
 
     def end_of_deleted(self, fw: Fw, webhook: str) -> None:
@@ -334,7 +334,7 @@ class ReceiverNotices:
     def _end(self, fw: Fw, found: _OutageRow, reason: str = "") -> bool:
         since = found.outage.noticed
         assert since is not None
-        if not self._take(fw.tx, OutageAct.END, found, since):
+        if not self._take(fw.tx, OutageAction.END, found, since):
             return False
         delivered = found.last_success is not None and found.last_success >= since
         by_now = "delivered" if delivered else "enabled"
@@ -347,7 +347,7 @@ class ReceiverNotices:
     def _notify(self, fw: Fw, found: _OutageRow) -> bool:
         since, failures = found.outage.since, found.outage.failures
         assert since is not None
-        if not self._take(fw.tx, OutageAct.NOTICE, found, since):
+        if not self._take(fw.tx, OutageAction.NOTICE, found, since):
             return False
         data = found.event_data(since, failures=failures, error=found.error)
         # Not for the Webhook itself, whose receiver is failing.
@@ -361,7 +361,9 @@ class ReceiverNotices:
         assert since is not None
         # The document first, then its health: in the order in which a deletion locks them.
         doc, stored = fw.documents.open(fw, "Webhook", found.name)
-        if not stored.__dict__["enabled"] or not self._take(fw.tx, OutageAct.DISABLE, found, since):
+        if not stored.__dict__["enabled"] or not self._take(
+            fw.tx, OutageAction.DISABLE, found, since
+        ):
             return False
         detail: dict[str, object] = {"since": iso(since), "failures": failures}
         reason = (
@@ -379,21 +381,21 @@ class ReceiverNotices:
         self._record(fw, Action.WEBHOOK_DISABLE, found, detail)
         return True
 
-    def _take(self, tx: Tx, act: OutageAct, found: _OutageRow, since: int) -> bool:
+    def _take(self, tx: Tx, action: OutageAction, found: _OutageRow, since: int) -> bool:
         """Mark an action as done; return False if another process has done it."""
-        if not tx.run(_MARKS[act], webhook_is=found.name, since_is=since):
+        if not tx.run(_MARKS[action], webhook_is=found.name, since_is=since):
             return False
-        tx.after_commit(lambda: self._count(act))
+        tx.after_commit(lambda: self._count(action))
         return True
 
-    def _count(self, act: OutageAct) -> None:
-        self.acts[act.value] += 1
+    def _count(self, action: OutageAction) -> None:
+        self.actions[action.value] += 1
 
     def _mail(self, fw: Fw, template: Template, found: _OutageRow, since: int) -> None:
         about = FailingWebhook(found.label, found.name, since, found.outage.failures, found.error)
         for (user,) in fw.tx.rows(self._recipients, owner=found.owner, created=found.created):
             notice = Notice(failing_webhook=about)
-            self._outbox.to_user(fw.tx, template, user, owner=ADMINISTRATOR, notice=notice)
+            self._mail_queue.to_user(fw.tx, template, user, owner=ADMINISTRATOR, notice=notice)
 
     def _record(
         self, fw: Fw, action: Action, found: _OutageRow, detail: Mapping[str, object]

@@ -40,11 +40,11 @@ from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, jobs
 from fw_actors.store.ordered_jobs import enqueue_ordered
 from fw_actors.store.schema import BULK_REPLAY
-from fw_actors.webhooks.attempts import keep_before_replay, replayed_by
+from fw_actors.webhooks.attempts import archive_before_replay, replayed_by
 from fw_actors.webhooks.events import DELETE_JOB, QUEUE, ordering_key_of
 from fw_actors.webhooks.pacing import lock_deliveries
 
-_ACT: Final = "Replaying a delivery"
+_OPERATION: Final = "Replaying a delivery"
 _DELIVERY: Final = "Webhook Delivery"
 
 
@@ -128,7 +128,7 @@ class Replays:
     def _locked_replay(
         self, fw: Fw, delivery: str, run: str | None, webhooks: Set[str]
     ) -> Replayed | PermissionDeniedError:
-        error = self._audit.denial(fw, _ACT, delivery)
+        error = self._audit.denial(fw, _OPERATION, delivery)
         return error or self._replay(fw, delivery, run, webhooks)
 
     def _replay(self, fw: Fw, delivery: str, run: str | None, webhooks: Set[str]) -> Replayed:
@@ -150,7 +150,7 @@ class Replays:
                 f"The body of this delivery was erased at {iso(erased)}; it cannot be sent again."
             )
         most, ordering, _ = read
-        keep_before_replay(tx, delivery, most)
+        archive_before_replay(tx, delivery, most)
         by = replayed_by(fw.user, tx.now)
         tx.run(self._begin, key=delivery, most=most, now=tx.now, user=fw.user, replayed=by, run=run)
         # A failed delivery keeps its job; the new job has no lease.
@@ -175,9 +175,9 @@ def _lock(fw: Fw, deliveries: Sequence[str]) -> Set[str]:
 
 REPLAYS: Final = "replays"
 """The argument of `recorded` after a run began."""
-KEPT: Final = 20
+KEPT_RUNS: Final = 20
 """The number of runs that are kept, the newest ones."""
-MAX_COUNTED: Final = 100_000
+MAX_COUNTED_DELIVERIES: Final = 100_000
 """The maximum number of deliveries of a run whose outcomes are counted."""
 MAX_COUNTED_IN_LIST: Final = 1_000
 """The same maximum for each run in a list of runs."""
@@ -256,7 +256,7 @@ class BulkReplays:
 
         Raises: BadRequestError; ConflictError while another run is in progress.
         """
-        error = self._audit.denial(fw, _ACT, _DELIVERY)
+        error = self._audit.denial(fw, _OPERATION, _DELIVERY)
         if error is not None:
             return error
         if not filters:
@@ -322,20 +322,22 @@ class BulkReplays:
 
     def all(self, fw: Fw) -> list[ReplayRun]:
         """Return the runs that are kept, newest first. Raises: PermissionDeniedError."""
-        require_administering(fw.rights, _ACT)
+        require_administering(fw.rights, _OPERATION)
         return newest_runs(fw.tx)
 
     def get(self, fw: Fw, run: str) -> ReplayRun:
         """Return a run by its id. Raises: PermissionDeniedError, NotFoundError."""
-        require_administering(fw.rights, _ACT)
+        require_administering(fw.rights, _OPERATION)
         found = self.find(fw.tx, run)
         if found is None:
-            raise NotFoundError(f"There is no bulk replay {run[:140]}; the last {KEPT} are kept.")
+            raise NotFoundError(
+                f"There is no bulk replay {run[:140]}; the last {KEPT_RUNS} are kept."
+            )
         return found
 
     def progress(self, fw: Fw) -> ReplayRun | None:
         """Return the current or last run. Raises: PermissionDeniedError."""
-        require_administering(fw.rights, _ACT)
+        require_administering(fw.rights, _OPERATION)
         return self.last(fw.tx)
 
     def stop(self, fw: Fw) -> ReplayRun | None:
@@ -343,7 +345,7 @@ class BulkReplays:
 
         Raises: PermissionDeniedError.
         """
-        require_administering(fw.rights, _ACT)
+        require_administering(fw.rights, _OPERATION)
         run = self.running(fw.tx)
         if run is not None:
             self._end(fw.tx, run, ReplayState.STOPPED)
@@ -365,7 +367,7 @@ class BulkReplays:
         Does nothing if the run was stopped, its user was renamed since it was read, or another
         process was faster. If the user has lost the permission, that is recorded and ends the run.
         """
-        error = self._audit.denial(fw, _ACT, _DELIVERY)
+        error = self._audit.denial(fw, _OPERATION, _DELIVERY)
         if error is not None:
             self.give_up(fw.tx, run, error.message)
         elif not deliveries:
@@ -395,10 +397,10 @@ class RunsOfDeletedUsers(Observer):
 
 def newest_runs(tx: Tx) -> list[ReplayRun]:
     """Return the runs that are kept, newest first."""
-    return list(_runs(tx.rows(_NEWEST, most=KEPT)))
+    return list(_runs(tx.rows(_NEWEST, most=KEPT_RUNS)))
 
 
-def outcomes_of(tx: Tx, run: ReplayRun, most: int = MAX_COUNTED) -> RunOutcomes:
+def outcomes_of(tx: Tx, run: ReplayRun, most: int = MAX_COUNTED_DELIVERIES) -> RunOutcomes:
     """Return the outcomes of the deliveries of a run, counting at most `most`."""
     rows = tx.rows(_OUTCOMES, run=run.id, most=most + 1)
     found = {status: int(count) for status, count in rows}
@@ -417,7 +419,7 @@ def _runs(rows: Iterable[Sequence[Any]]) -> Iterator[ReplayRun]:
 def _keep(tx: Tx, run: ReplayRun) -> None:
     """Insert a run, and delete those that are no longer among the newest."""
     tx.run(_BEGIN, **msgspec.structs.asdict(run))
-    tx.run(_FORGET)
+    tx.run(_DELETE_OLD_RUNS)
 
 
 def _count(tx: Tx, run: ReplayRun, results: Sequence[Replayed | FwError]) -> None:
@@ -446,11 +448,11 @@ _RUNNING: Final = Statement(
     sa.select(*_COLUMNS).where(_R.state == ReplayState.RUNNING.value).limit(1)
 )
 _FIND: Final = Statement(sa.select(*_COLUMNS).where(_R.id == sa.bindparam("id")))
-_FORGET: Final = Statement(
+_DELETE_OLD_RUNS: Final = Statement(
     sa.delete(BULK_REPLAY).where(
         _R.state != ReplayState.RUNNING.value,
         _R.id.not_in(
-            sa.select(_KEPT.c.id).order_by(_KEPT.c.begun.desc(), _KEPT.c.id.desc()).limit(KEPT)
+            sa.select(_KEPT.c.id).order_by(_KEPT.c.begun.desc(), _KEPT.c.id.desc()).limit(KEPT_RUNS)
         ),
     )
 )

@@ -27,9 +27,9 @@ from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_HOUR
 from fw_actors.store import Statement, Tx
 from fw_actors.webhooks.claims import StoredWebhook
-from fw_actors.webhooks.receivers import HandleOf
+from fw_actors.webhooks.receivers import FwFactory
 
-MAX_KEPT: Final = 1024
+KEY_CACHE_SIZE: Final = 1024
 
 
 class NoSigningKey(Exception):
@@ -69,7 +69,7 @@ class SigningKeys:
         key = self._kept.get(sealed)
         if key is None:
             key = self._open(*sealed)
-            if len(self._kept) >= MAX_KEPT:
+            if len(self._kept) >= KEY_CACHE_SIZE:
                 self._kept.clear()
             self._kept[sealed] = key
         return key
@@ -158,7 +158,7 @@ def _current(stored: Any, new: str) -> str:
     return current
 
 
-def end_rotation(tx: Tx, handle: HandleOf, audit: AuditLog) -> int:
+def end_rotation(tx: Tx, handle: FwFactory, audit: AuditLog) -> int:
     """Clear one old secret whose time has ended; return the number of cleared secrets, 0 or 1."""
     row = tx.one(_ENDED, now=tx.now)
     if row is None:

@@ -54,7 +54,7 @@ from fw_actors.rules.signing import (
     validate_secret,
 )
 from fw_actors.store import Row, Statement, Store, Tx
-from fw_actors.store.statement import KEPT
+from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 REFRESH_SECONDS: Final = 0.5  # with the transaction that applies it, below a second
 _WORD: Final = 8  # bytes
@@ -302,7 +302,7 @@ class SubscriptionCache:
 _EVENT_COLUMNS: Final = 7  # the index of the first on_… column in a row
 
 
-@lru_cache(KEPT)
+@lru_cache(STATEMENT_CACHE_SIZE)
 def _statements(webhooks: sa.Table) -> tuple[Statement, Statement, Statement]:
     """Return what selects the enabled Webhooks, a Webhook's row by its name, and its name by its
     row."""

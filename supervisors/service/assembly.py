@@ -25,7 +25,7 @@ from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.lockout import AttemptLog, LockoutActor, lockout_mailbox
 from fw_actors.actors.mailer import Mailer
-from fw_actors.actors.metrics import Counter, DeliveryMeter, Reading
+from fw_actors.actors.metrics import Counter, DeliveryMeter, MetricSample
 from fw_actors.actors.outcome_writer import OutcomeWriter
 from fw_actors.config import Config
 from fw_actors.documents.handle import Fw
@@ -47,23 +47,23 @@ from fw_actors.rules.delivery import Backoff
 from fw_actors.runtime import KeyedPool, Log, Runtime
 from fw_actors.store import Store, Tx
 from fw_actors.webhooks.deliveries import Deliveries
-from fw_actors.webhooks.diagnostics import Trial
+from fw_actors.webhooks.diagnostics import TestEventSender
 from fw_actors.webhooks.signing_keys import SigningKeys
 from supervisors.children import ChildSpec, actor_child, pool_child
-from supervisors.service.control_channel import Siblings
+from supervisors.service.control_channel import PeerProcesses
 from supervisors.service.process import DRAIN_SECONDS
 
-GIVE_BACK_SECONDS: Final = delivery.GIVE_BACK_SECONDS
+RELEASE_SECONDS: Final = delivery.RELEASE_SECONDS
 """The time for releasing leases after the time to drain is over."""
 
 
 @dataclass(frozen=True)
-class Parts:
+class ServiceDependencies:
     """The shared dependencies, created once before the first child.
 
     `url` is the start of links: the public URL, or the bound address. `slow_reads` is a store on
     the same database for slow reads of an app's functions. `transport` replaces the configured mail
-    transport. `siblings` are the other processes of the service, if it has several. `paused` are
+    transport. `peers` are the other processes of the service, if it has several. `paused` are
     the paused receivers, which the Dispatcher keeps up to date, so that its restart changes none.
     """
 
@@ -77,7 +77,7 @@ class Parts:
     delivered: DeliveryMeter
     recorded: Counter
     transport: Transport | None = None
-    siblings: Siblings | None = None
+    peers: PeerProcesses | None = None
     paused: set[str] = field(default_factory=set)
 
 
@@ -87,13 +87,13 @@ PROBE: Final = "probe"
 
 
 def access(
-    parts: Parts, readings: Callable[[], Awaitable[Sequence[Reading]]]
+    deps: ServiceDependencies, samples: Callable[[], Awaitable[Sequence[MetricSample]]]
 ) -> tuple[ChildSpec, Gateway]:
-    """Return the pool of lockouts, and the gateway over all parts.
+    """Return the pool of lockouts, and the gateway over all dependencies.
 
-    `readings` returns the samples of `/metrics`.
+    `samples` returns the samples of `/metrics`.
     """
-    site = parts.site
+    site = deps.site
     dependencies = AttemptDependencies(
         site.store,
         site.hasher,
@@ -105,17 +105,17 @@ def access(
         _new_device_notice(site),
     )
     sign_in, changes = SignIn(dependencies), PasswordChanges(dependencies, site.passwords)
-    attempts = AttemptLog(parts.signed_in, parts.log)
+    attempts = AttemptLog(deps.signed_in, deps.log)
     lockouts = KeyedPool(
-        parts.runtime,
+        deps.runtime,
         "lockouts",
         make=lambda key: LockoutActor(key, sign_in, changes, attempts),
         capacity=MAX_LOCKOUTS,
         idle_seconds=_IDLE_SECONDS,
         mailbox=lockout_mailbox(site.config.auth.max_login_attempts),
     )
-    links = Links(site.registry, site.config.auth, site.entropy, parts.url)
-    recovery, invitation = _link_uses(parts, links)
+    links = Links(site.registry, site.config.auth, site.entropy, deps.url)
+    recovery, invitation = _link_uses(deps, links)
     gateway = Gateway(
         site,
         sign_in,
@@ -125,22 +125,22 @@ def access(
         KeyUse(site.store, site.api_keys, site.accounts, site.entropy, site.installation_key),
         recovery,
         invitation,
-        UserAdministration(site, links, parts.log),
-        Trial(site, parts.sender),
-        readings,
-        parts.runtime.ref(PROBE),
-        parts.runtime.ref(DISPATCHER),
+        UserAdministration(site, links, deps.log),
+        TestEventSender(site, deps.sender),
+        samples,
+        deps.runtime.ref(PROBE),
+        deps.runtime.ref(DISPATCHER),
     )
     return pool_child("lockouts", lockouts), gateway
 
 
-def _link_uses(parts: Parts, links: Links) -> tuple[Recovery, Invitation]:
-    site = parts.site
+def _link_uses(deps: ServiceDependencies, links: Links) -> tuple[Recovery, Invitation]:
+    site = deps.site
     throttle = RecoveryThrottle(site.config.auth, site.entropy, site.installation_key)
     link_use = LinkUse(
         site.store, site.hasher, links, site.passwords, throttle, site.audit, site.handle
     )
-    recovery = Recovery(site.store, site.outbox, throttle, link_use, site.installation_key)
+    recovery = Recovery(site.store, site.mail_queue, throttle, link_use, site.installation_key)
     return recovery, Invitation(link_use, site.handle)
 
 
@@ -150,7 +150,7 @@ def _new_device_notice(site: Site) -> NewDeviceNotice | None:
 
     def notify(tx: Tx, user: str, device: NewDevice) -> None:
         notice = Notice(new_device=device)
-        site.outbox.to_user(tx, Template.NEW_DEVICE, user, owner=user, notice=notice)
+        site.mail_queue.to_user(tx, Template.NEW_DEVICE, user, owner=user, notice=notice)
 
     return notify
 
@@ -166,16 +166,16 @@ def kept_connections(config: Config) -> PoolLimits:
     return PoolLimits(idle=ops.delivery_concurrency, idle_per_origin=ops.per_receiver_concurrency)
 
 
-def delivering(parts: Parts) -> Sequence[ChildSpec]:
+def delivering(deps: ServiceDependencies) -> Sequence[ChildSpec]:
     """Return the OutcomeWriter, the pool of DeliveryActors and the Dispatcher."""
-    site, ops = parts.site, parts.site.config.ops
+    site, ops = deps.site, deps.site.config.ops
     backoff = Backoff(ops.backoff_seconds, ops.backoff_cap_seconds)
     traced = site.tracer is not None
     deliveries = Deliveries(site.registry, backoff, worker=process_name(), traced=traced)
-    attempts = AttemptsInFlight(parts.runtime.ref(DISPATCHER))
-    dependencies = _delivery_dependencies(parts, deliveries, attempts)
+    attempts = AttemptsInFlight(deps.runtime.ref(DISPATCHER))
+    dependencies = _delivery_dependencies(deps, deliveries, attempts)
     pool = KeyedPool(
-        parts.runtime,
+        deps.runtime,
         "deliveries",
         capacity=ops.delivery_concurrency,
         idle_seconds=_IDLE_SECONDS,
@@ -185,7 +185,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
         actor_child(
             OUTCOMES,
             lambda: OutcomeWriter(
-                site.store, deliveries, site.clock, parts.log, slots=ops.delivery_concurrency
+                site.store, deliveries, site.clock, deps.log, slots=ops.delivery_concurrency
             ),
         ),
         pool_child("deliveries", pool, shutdown_seconds=DRAIN_SECONDS),
@@ -198,27 +198,27 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
                 attempts,
                 slots=ops.delivery_concurrency,
                 per_receiver=ops.per_receiver_concurrency,
-                paused=parts.paused,
+                paused=deps.paused,
             ),
         ),
     )
 
 
 def _delivery_dependencies(
-    parts: Parts, deliveries: Deliveries, attempts: AttemptsInFlight
+    deps: ServiceDependencies, deliveries: Deliveries, attempts: AttemptsInFlight
 ) -> DeliveryDependencies:
-    site = parts.site
+    site = deps.site
     return DeliveryDependencies(
         site.store,
         deliveries,
-        parts.sender,
+        deps.sender,
         SigningKeys(site.vault),
         site.clock,
-        parts.log,
-        parts.runtime.ref(DISPATCHER),
-        parts.runtime.ref(OUTCOMES),
+        deps.log,
+        deps.runtime.ref(DISPATCHER),
+        deps.runtime.ref(OUTCOMES),
         attempts,
-        parts.delivered,
+        deps.delivered,
         honour_retry_after=site.config.ops.honour_retry_after,
         scrubber=site.config.scrubber,
         tracer=site.tracer,
@@ -227,16 +227,16 @@ def _delivery_dependencies(
 
 MAILER: Final = "mailer"
 APP_JOBS: Final = "app_jobs"
-_SHUTDOWN_SECONDS: Final = DRAIN_SECONDS + GIVE_BACK_SECONDS
+_SHUTDOWN_SECONDS: Final = DRAIN_SECONDS + RELEASE_SECONDS
 
 
-def mailing(parts: Parts) -> Sequence[ChildSpec]:
+def mailing(deps: ServiceDependencies) -> Sequence[ChildSpec]:
     """Return the Mailer and the runner of app jobs. Raises: ConfigurationError."""
-    site, config = parts.site, parts.site.config
+    site, config = deps.site, deps.site.config
     backoff = Backoff(config.ops.backoff_seconds, config.ops.backoff_cap_seconds)
-    links = Links(site.registry, config.auth, site.entropy, parts.url)
+    links = Links(site.registry, config.auth, site.entropy, deps.url)
     composer = MailComposer(site.registry, links, config.site.name)
-    transport = parts.transport or transport_of(parts)
+    transport = deps.transport or transport_of(deps)
     return (
         actor_child(
             MAILER,
@@ -260,15 +260,15 @@ def mailing(parts: Parts) -> Sequence[ChildSpec]:
     )
 
 
-def transport_of(parts: Parts) -> Transport:
+def transport_of(deps: ServiceDependencies) -> Transport:
     """Return the configured mail transport. Raises: ConfigurationError."""
-    mail = parts.site.config.mail
+    mail = deps.site.config.mail
     if mail.transport == "smtp":
-        return SmtpTransport(mail, parts.site.clock, parts.site.entropy)
+        return SmtpTransport(mail, deps.site.clock, deps.site.entropy)
     if mail.transport == "method" and mail.method is not None:
 
         async def run(fn: Callable[[Fw], None]) -> None:
-            await parts.slow_reads.read(lambda tx: fn(parts.site.handle(tx, ADMINISTRATOR)))
+            await deps.slow_reads.read(lambda tx: fn(deps.site.handle(tx, ADMINISTRATOR)))
 
         return MethodTransport(mail.method, load_method(mail.method), run)
-    return LogTransport(parts.log)
+    return LogTransport(deps.log)

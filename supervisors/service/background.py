@@ -42,7 +42,7 @@ from supervisors.service.systemd import unit_of, without_unit
 READY_SECONDS: Final = 60.0
 """The time that `start` waits until the service is ready."""
 
-_EVERY_SECONDS: Final = 0.05
+_POLL_SECONDS: Final = 0.05
 _SHOWN_LINES: Final = 20
 _SHOWN_BYTES: Final = 16_384
 
@@ -226,7 +226,7 @@ def _until_ready(
             _report_start_failure(paths, ended, begin)
         if time.monotonic() >= end:
             raise StillStarting(now.pid or child.pid, seconds, paths.log)
-        time.sleep(_EVERY_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _report_start_failure(paths: SitePaths, code: int, begin: int) -> NoReturn:
@@ -263,5 +263,5 @@ def _until_free(paths: SitePaths, seconds: float) -> bool:
     while is_held(paths.lock):
         if time.monotonic() >= end:
             return False
-        time.sleep(_EVERY_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return True

@@ -46,7 +46,7 @@ def listening(address_file: Path, run_folder: Path | None = None) -> Iterator[so
 
     Raises: OSError if the socket cannot be created.
     """
-    forget(address_file)
+    remove_socket(address_file)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.setblocking(False)
         path = Path(tempfile.mkdtemp(prefix="fw-console-", dir=run_folder)) / _NAME
@@ -64,7 +64,7 @@ def listening(address_file: Path, run_folder: Path | None = None) -> Iterator[so
             address_file.unlink(missing_ok=True)
 
 
-def forget(address_file: Path) -> None:
+def remove_socket(address_file: Path) -> None:
     """Remove the socket that `address_file` names, its folder, and `address_file`."""
     with suppress(OSError):
         path = path_in(address_file)
@@ -80,7 +80,7 @@ def _remove(path: Path) -> None:
 
 
 MAX_CONNECTIONS: Final = 8
-LONGEST_LINE: Final = 4096
+MAX_LINE_BYTES: Final = 4096
 SEND_SECONDS: Final = 10.0
 CHECK_SECONDS: Final = 2.0
 """The time between two checks that the socket is still there, or attempts to make it."""
@@ -88,7 +88,7 @@ ROOT: Final = 0
 
 Metrics = Callable[[], Awaitable[bytes]]
 """Returns the text of `/metrics`."""
-Act = Callable[[str], Awaitable[None]]
+ConsoleAction = Callable[[str], Awaitable[None]]
 
 
 class ConsoleCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,7 +114,7 @@ def console_socket(
     # Here, because `fw console` would wait for the imports.
     from web.connections import RAISE_LIMIT, PatientListener
 
-    server = _ConsoleServer(console, _acts_of(console), log, metrics)
+    server = _ConsoleServer(console, _actions_of(console), log, metrics)
 
     async def serve(opened: socket.socket) -> None:
         listener = PatientListener(
@@ -164,12 +164,12 @@ def _is_at(address_file: Path, path: str) -> bool:
         return True
 
 
-def _acts_of(console: Console) -> dict[str, Act]:
+def _actions_of(console: Console) -> dict[str, ConsoleAction]:
     """Return the actions of a terminal by name."""
     from fw_actors.documents.permissions import ADMINISTRATOR  # not for `fw console`
 
-    def by_administrator(act: Callable[[str, str], Awaitable[None]]) -> Act:
-        return lambda name: act(ADMINISTRATOR, name)
+    def by_administrator(action: Callable[[str, str], Awaitable[None]]) -> ConsoleAction:
+        return lambda name: action(ADMINISTRATOR, name)
 
     own = {
         "pause": console.pause,
@@ -181,17 +181,17 @@ def _acts_of(console: Console) -> dict[str, Act]:
         "retryJob": console.retry_job,
         "cancelJob": console.cancel_job,
     }
-    acts = {name: by_administrator(act) for name, act in own.items()}
-    return {**acts, "refresh": lambda _name: console.use_stored_subscriptions()}
+    actions = {name: by_administrator(action) for name, action in own.items()}
+    return {**actions, "refresh": lambda _name: console.use_stored_subscriptions()}
 
 
 class _ConsoleServer:
     """Accepts connections and answers their requests."""
 
     def __init__(
-        self, console: Console, acts: Mapping[str, Act], log: Log, metrics: Metrics
+        self, console: Console, actions: Mapping[str, ConsoleAction], log: Log, metrics: Metrics
     ) -> None:
-        self._console, self._acts, self._log, self._metrics = console, acts, log, metrics
+        self._console, self._actions, self._log, self._metrics = console, actions, log, metrics
         self._inside = 0
 
     async def attend(self, stream: trio.SocketStream) -> None:
@@ -219,7 +219,7 @@ class _ConsoleServer:
             line, found, rest = buffer.partition(b"\n")
             if not found:
                 part = await stream.receive_some()
-                if not part or len(buffer) > LONGEST_LINE:
+                if not part or len(buffer) > MAX_LINE_BYTES:
                     return
                 buffer += part
                 continue
@@ -235,10 +235,10 @@ class _ConsoleServer:
                 return {"history": await self._console.history()}
             if asked.do == "metrics":
                 return {"metrics": (await self._metrics()).decode()}
-            act = self._acts.get(asked.do)
-            if act is None:
+            action = self._actions.get(asked.do)
+            if action is None:
                 raise BadRequestError(f"There is no action {asked.do[:40]}.")
-            await act(asked.name)
+            await action(asked.name)
         except (msgspec.DecodeError, UnicodeDecodeError):  # the latter for bytes that are not UTF-8
             return _refused(BadRequestError("A line must be a JSON object with `do`."))
         except FwError as error:

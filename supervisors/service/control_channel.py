@@ -1,7 +1,7 @@
 """The connection of a process of the service to its supervisor, and through it to the others.
 
 A process gets its `Assignment` from the fork server. Then it has a `ControlChannel`, on which both
-sides send requests, and `Siblings`, the other processes as it reaches them.
+sides send requests, and `PeerProcesses`, the other processes as it reaches them.
 
 A frame of the channel is its length in four bytes, then msgpack. Either side may send requests;
 answers may come in any order. A side that does not read never blocks the other: beyond a limit,
@@ -17,7 +17,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 import trio
@@ -26,9 +26,12 @@ from fw_actors.config import Config, ProcessPlace
 from fw_actors.version import __version__
 from supervisors.service.site_files import ServiceError
 
-MAX_WAITING: Final = 256
+if TYPE_CHECKING:
+    from fw_actors.actors.console import RequestHandler
+
+MAX_WAITING_FRAMES: Final = 256
 """The maximum number of frames that the other side has not read; further ones are dropped."""
-LONGEST_FRAME: Final = 16 << 20
+MAX_FRAME_BYTES: Final = 16 << 20
 _LENGTH: Final = struct.Struct("!I")
 _RECEIVE_BYTES: Final = 64 << 10
 
@@ -61,7 +64,7 @@ class ControlChannel:
         """`own` is one of a pair of Unix stream sockets."""
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(own))
         self._handle = handle
-        self._outgoing, self._to_send = trio.open_memory_channel[bytes](MAX_WAITING)
+        self._outgoing, self._to_send = trio.open_memory_channel[bytes](MAX_WAITING_FRAMES)
         self._waiting: dict[int, tuple[trio.Event, list[Frame]]] = {}
         self._ids = 0
         self.closed = trio.Event()
@@ -105,7 +108,7 @@ class ControlChannel:
 
     def _put(self, frame: Frame) -> None:
         content = _ENCODER.encode(frame)
-        if len(content) <= LONGEST_FRAME:
+        if len(content) <= MAX_FRAME_BYTES:
             with suppress(trio.WouldBlock):  # the request of a dropped frame times out
                 self._outgoing.send_nowait(_LENGTH.pack(len(content)) + content)
 
@@ -158,11 +161,9 @@ class ControlChannel:
 ANSWERS: Final = "answers"
 """The supervisor's request that checks whether a process works; the argument is the limit in
 seconds."""
-Answer = Callable[[Any], Awaitable[object]]
-"""Answers a request of another process; argument and result are in types of msgpack."""
 
 
-class Siblings:
+class PeerProcesses:
     """Asks the other processes of this service, and answers them."""
 
     def __init__(self, place: ProcessPlace) -> None:
@@ -171,16 +172,16 @@ class Siblings:
         """The number of restarts of each process, as of the last `gather`."""
         self.unanswered: Sequence[int] = ()
         """The ready processes that the last `gather` asked in vain."""
-        self._answers: dict[str, Answer] = {}
+        self._handlers: dict[str, RequestHandler] = {}
         self._channel: ControlChannel | None = None
 
     def connect(self, channel: ControlChannel) -> None:
         """Use this channel from now on."""
         self._channel = channel
 
-    def answers(self, what: str, answer: Answer) -> None:
-        """Register `answer` for the request `what` of other processes."""
-        self._answers[what] = answer
+    def register(self, what: str, handler: RequestHandler) -> None:
+        """Register `handler` for the request `what` of other processes."""
+        self._handlers[what] = handler
 
     async def gather(
         self, what: str, argument: object = None, *, to: int | None = None
@@ -208,7 +209,7 @@ class Siblings:
 
     async def answer(self, what: str, argument: Any) -> object:
         """Answer another process. Raises: LookupError for a request that this one does not know."""
-        return await self._answers[what](argument)
+        return await self._handlers[what](argument)
 
 
 class VersionChanged(ServiceError):

@@ -17,12 +17,12 @@ from fw_actors.config import Config
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.system import unwrap_single_error
 from supervisors.children import ChildSpec, task_child
-from supervisors.service.assembly import Parts
-from supervisors.service.metrics import Readings, ServiceReadings
+from supervisors.service.assembly import ServiceDependencies
+from supervisors.service.metrics import ProcessMetrics, ServiceMetrics
 from supervisors.service.process import DRAIN_SECONDS
 from web.app import FrontEnd, make_app
 from web.connections import ConnectionLimits, OpenConnections
-from web.exchange import Traffic
+from web.exchange import RequestMetrics
 from web.listening import Bound, bind
 from web.response import EventStreams, WireResponse
 from web.routes.health import ALWAYS_SERVED, HealthRoutes
@@ -50,25 +50,25 @@ def listening(config: Config) -> Iterator[Bound]:
         bound.socket.close()  # without effect if the server has closed it
 
 
-def health_of(parts: Parts, gateway: Gateway) -> HealthRoutes:
+def health_of(deps: ServiceDependencies, gateway: Gateway) -> HealthRoutes:
     """Return the health checks and the metrics of the service; call it once in each process."""
-    traffic, readings = Traffic(), None
-    if parts.siblings is not None:
-        readings = ServiceReadings(Readings(parts), traffic, parts.siblings)
-    return HealthRoutes(gateway, traffic, readings)
+    request_metrics, samples = RequestMetrics(), None
+    if deps.peers is not None:
+        samples = ServiceMetrics(ProcessMetrics(deps), request_metrics, deps.peers)
+    return HealthRoutes(gateway, request_metrics, samples)
 
 
 def application(
-    parts: Parts,
+    deps: ServiceDependencies,
     gateway: Gateway,
     console: Console | None = None,
     health: HealthRoutes | None = None,
 ) -> FrontEnd:
     """Return the site's application; `health` is from `health_of`."""
-    config = parts.site.config
+    config = deps.site.config
     settings = Settings(
         name=config.site.name,
-        url=parts.url,
+        url=deps.url,
         login=login_screen(config.login.notice, config.login.demo_user, config.login.demo_password),
         min_password_length=config.auth.min_password_length,
         refuse_common_passwords=config.auth.refuse_common_passwords,
@@ -79,11 +79,11 @@ def application(
         hsts_include_sub_domains=config.web.hsts_include_sub_domains,
         trust=config.deployment.trust_proxy,
         scrubber=config.scrubber,
-        tracer=parts.site.tracer,
+        tracer=deps.site.tracer,
         other_nodes_wait=config.sqlite_file is None and not config.ops.subscription_refresh,
     )
-    health = health or health_of(parts, gateway)
-    return make_app(gateway, settings, parts.site.entropy, console, health=health)
+    health = health or health_of(deps, gateway)
+    return make_app(gateway, settings, deps.site.entropy, console, health=health)
 
 
 class StartingFrontEnd(FrontEnd):
@@ -97,9 +97,9 @@ class StartingFrontEnd(FrontEnd):
             hsts_include_sub_domains=config.web.hsts_include_sub_domains,
             trust=config.deployment.trust_proxy,
         )
-        gateway, traffic = cast("Any", _StartingGateway()), Traffic()
-        routes = HealthRoutes(gateway, traffic).routes()
-        super().__init__(routes, gateway, settings, entropy, traffic, EventStreams())
+        gateway, request_metrics = cast("Any", _StartingGateway()), RequestMetrics()
+        routes = HealthRoutes(gateway, request_metrics).routes()
+        super().__init__(routes, gateway, settings, entropy, request_metrics, EventStreams())
         self._started = trio.Event()
 
     def hand_over(self, app: FrontEnd) -> None:
@@ -172,9 +172,9 @@ class _StartingGateway:
         return False
 
 
-def monitoring(parts: Parts, bound: Bound, gateway: Gateway) -> FrontEnd:
+def monitoring(deps: ServiceDependencies, bound: Bound, gateway: Gateway) -> FrontEnd:
     """Return the application of a worker: only health, readiness and metrics."""
-    config, traffic = parts.site.config, Traffic()
+    config, request_metrics = deps.site.config, RequestMetrics()
     settings = Settings(
         name=config.site.name,
         url=bound.url,
@@ -182,8 +182,8 @@ def monitoring(parts: Parts, bound: Bound, gateway: Gateway) -> FrontEnd:
         trust=config.deployment.trust_proxy,
         scrubber=config.scrubber,
     )
-    routes = HealthRoutes(gateway, traffic).routes()
-    return FrontEnd(routes, gateway, settings, parts.site.entropy, traffic, EventStreams())
+    routes = HealthRoutes(gateway, request_metrics).routes()
+    return FrontEnd(routes, gateway, settings, deps.site.entropy, request_metrics, EventStreams())
 
 
 def server_child(

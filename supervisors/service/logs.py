@@ -159,7 +159,7 @@ LEVELS: Final = {
 }
 
 # Their entries at level info duplicate the service's events.
-_CHATTY: Final = ("hypercorn.error", "hypercorn.access", "quart.app", "quart.serving")
+_VERBOSE_LOGGERS: Final = ("hypercorn.error", "hypercorn.access", "quart.app", "quart.serving")
 
 
 def configure(
@@ -245,7 +245,7 @@ def _route_standard_library(
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(threshold)
-    for name in _CHATTY:
+    for name in _VERBOSE_LOGGERS:
         quiet = threshold if threshold <= logging.DEBUG else max(threshold, logging.WARNING)
         logging.getLogger(name).setLevel(quiet)
     logging.captureWarnings(True)
@@ -260,8 +260,8 @@ def _name_logger(
 
 
 PATIENCE_SECONDS: Final = 0.5
-SHARE: Final = 20
-"""A log waits for its reader at most 1 / `SHARE` of the time."""
+WAIT_RATIO: Final = 20
+"""A log waits for its reader at most 1 / `WAIT_RATIO` of the time."""
 
 
 class _Pipe:
@@ -297,7 +297,7 @@ class _Pipe:
             return False
         found = self._poll.poll(PATIENCE_SECONDS * MS_PER_SECOND)
         end = time.monotonic()
-        self._waits_again = end + SHARE * (end - began)
+        self._waits_again = end + WAIT_RATIO * (end - began)
         return bool(found)
 
 

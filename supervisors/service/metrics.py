@@ -10,16 +10,16 @@ import msgspec
 from prometheus_client import ProcessCollector
 
 from fw_actors.actors.background import read_with_deadline
-from fw_actors.actors.metrics import Histogram, Reading
+from fw_actors.actors.metrics import Histogram, MetricSample
 from fw_actors.ops.console_facts import Backlog, backlog
 from fw_actors.store import QueueStats
 from fw_actors.version import BUILD
 from fw_actors.webhooks.pacing import paused_webhooks, webhooks_at_limit
 from fw_actors.webhooks.subscriptions import Subscriptions, changed_webhooks
-from supervisors.service.assembly import Parts
-from supervisors.service.control_channel import Siblings
-from web.exchange import Traffic
-from web.routes.health import readings_of
+from supervisors.service.assembly import ServiceDependencies
+from supervisors.service.control_channel import PeerProcesses
+from web.exchange import RequestMetrics
+from web.routes.health import samples_of
 
 OUTCOME: Final = "outcome"
 QUEUE: Final = "queue"
@@ -30,27 +30,27 @@ COUNTER: Final = "backlog"
 BACKLOG_SECONDS: Final = 5.0  # half of Prometheus's scrape timeout
 
 
-class Readings:
+class ProcessMetrics:
     """Returns the current samples when called."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, deps: ServiceDependencies) -> None:
+        self._deps = deps
 
-    async def __call__(self) -> Sequence[Reading]:
+    async def __call__(self) -> Sequence[MetricSample]:
         """Return all samples; samples of the store only if it answers."""
         return [*self.of_process(), *await self.of_store()]
 
-    def of_process(self) -> Sequence[Reading]:
+    def of_process(self) -> Sequence[MetricSample]:
         """Return the samples of this process."""
         return [*self._access(), *self._delivery(), *self._store(), *self._runtime()]
 
-    async def of_store(self) -> Sequence[Reading]:
+    async def of_store(self) -> Sequence[MetricSample]:
         """Return the samples that are the same in all processes; nothing without an answer."""
         waiting = await read_with_deadline(
-            self._parts.runtime.ref(COUNTER),
+            self._deps.runtime.ref(COUNTER),
             lambda tx: (
                 backlog(tx),
-                self._parts.site.subscriptions.stored(tx),
+                self._deps.site.subscriptions.stored(tx),
                 len(paused_webhooks(tx)),
                 webhooks_at_limit(tx),
             ),
@@ -68,29 +68,29 @@ class Readings:
             *_backlog(jobs_waiting),
         ]
 
-    def _stale(self, stored: Subscriptions) -> Iterator[Reading]:
-        used = self._parts.site.subscriptions.used
+    def _stale(self, stored: Subscriptions) -> Iterator[MetricSample]:
+        used = self._deps.site.subscriptions.used
         count = 0 if used is None else len(changed_webhooks(used, stored))
         text = "Webhooks changed outside this service, which uses them after a restart."
         yield _gauge("fw_subscriptions_stale", text, count)
 
-    def _access(self) -> Iterator[Reading]:
+    def _access(self) -> Iterator[MetricSample]:
         yield _gauge("fw_info", "The running version.", 1, BUILD._asdict())
-        hasher = self._parts.site.hasher.statistics()
+        hasher = self._deps.site.hasher.statistics()
         yield _counter("fw_password_hashes", "Password hashes computed, decoys too.", hasher.hashes)
         yield _gauge("fw_password_hashes_waiting", "Requests waiting for a hash.", hasher.waiting)
         yield _gauge("fw_password_hashes_running", "Hashes being computed.", hasher.running)
         yield from _by(
-            OUTCOME, "fw_sign_ins", "Sign-ins by outcome.", self._parts.signed_in.counts()
+            OUTCOME, "fw_sign_ins", "Sign-ins by outcome.", self._deps.signed_in.counts()
         )
 
-    def _delivery(self) -> Iterator[Reading]:
-        meter = self._parts.delivered
+    def _delivery(self) -> Iterator[MetricSample]:
+        meter = self._deps.delivered
         yield from _by(
             QUEUE,
             "fw_commits_with_jobs",
             "Commits of this process that queued jobs, by queue.",
-            self._parts.recorded.counts(),
+            self._deps.recorded.counts(),
         )
         yield from _by(
             OUTCOME,
@@ -108,14 +108,14 @@ class Readings:
             "act",
             "fw_receiver_notices",
             "Webhooks announced as failing, as recovered, or as disabled.",
-            self._parts.site.notices.acts,
+            self._deps.site.notices.actions,
         )
-        pool = self._parts.sender.statistics().pool
+        pool = self._deps.sender.statistics().pool
         yield _gauge("fw_receiver_connections", "Connections to receivers in use.", pool.in_use)
         yield _gauge("fw_receiver_connections_idle", "Idle connections to receivers.", pool.idle)
 
-    def _store(self) -> Iterator[Reading]:
-        store = self._parts.site.store.statistics()
+    def _store(self) -> Iterator[MetricSample]:
+        store = self._deps.site.store.statistics()
         yield _counter("fw_store_commits", "Durable commits.", store.commits)
         yield _counter("fw_store_writes", "Transactions committed, in groups.", store.committed)
         yield _counter(
@@ -127,9 +127,9 @@ class Readings:
         yield _gauge("fw_store_waiting_writes", "Waiting writes.", store.waiting_writes)
         yield _gauge("fw_store_waiting_reads", "Waiting reads.", store.waiting_reads)
 
-    def _runtime(self) -> Iterator[Reading]:
+    def _runtime(self) -> Iterator[MetricSample]:
         """The actor tree as in the console; node names are few and fixed."""
-        snapshot = self._parts.runtime.snapshot()
+        snapshot = self._deps.runtime.snapshot()
         nodes = [node for node in snapshot.walk() if node.kind in ("actor", "pool")]
         for name, text in (
             ("alive", "Live instances."),
@@ -153,32 +153,40 @@ class Readings:
         yield _counter("fw_late_replies", text, snapshot.late_replies)
 
 
-class ServiceReadings:
+class ServiceMetrics:
     """Returns the samples of all processes of a multi-process service when called.
 
     Samples have the label `process`; those of the store appear once. Sums over the label are
     right, also when a process was restarted and counts from 0.
     """
 
-    def __init__(self, readings: Readings, traffic: Traffic, siblings: Siblings) -> None:
-        self._readings, self._traffic, self._siblings = readings, traffic, siblings
+    def __init__(
+        self, process_metrics: ProcessMetrics, request_metrics: RequestMetrics, peers: PeerProcesses
+    ) -> None:
+        self._process_metrics, self._request_metrics, self._peers = (
+            process_metrics,
+            request_metrics,
+            peers,
+        )
         self._system = ProcessCollector(registry=None)
-        siblings.answers("metrics", self._answer)
+        peers.register("metrics", self._answer)
 
-    async def __call__(self) -> Sequence[Reading]:
+    async def __call__(self) -> Sequence[MetricSample]:
         """Return all samples, including those of other processes that answer."""
-        place = self._siblings.place
-        answers = await self._siblings.gather("metrics")
-        found = {n: msgspec.convert(answer, list[Reading]) for n, answer in answers.items()}
+        place = self._peers.place
+        answers = await self._peers.gather("metrics")
+        found = {n: msgspec.convert(answer, list[MetricSample]) for n, answer in answers.items()}
         found[place.number] = self._own()
         return [
             *self._of_processes(range(1, place.count + 1), found),
-            *(_of_process(reading, n) for n in sorted(found) for reading in found[n]),
-            *await self._readings.of_store(),
+            *(_of_process(sample, n) for n in sorted(found) for sample in found[n]),
+            *await self._process_metrics.of_store(),
         ]
 
-    def _of_processes(self, numbers: Sequence[int], answered: Container[int]) -> Iterator[Reading]:
-        restarts = self._siblings.restarts
+    def _of_processes(
+        self, numbers: Sequence[int], answered: Container[int]
+    ) -> Iterator[MetricSample]:
+        restarts = self._peers.restarts
         for n in numbers:
             labels = {PROCESS: str(n)}
             yield _gauge("fw_process_up", "Whether the process answers.", n in answered, labels)
@@ -187,19 +195,19 @@ class ServiceReadings:
             text = "Restarts of the process since the start of the service."
             yield _counter("fw_process_restarts", text, restarts.get(n, 0), labels)
 
-    def _own(self) -> list[Reading]:
-        system = readings_of(self._system)
-        return [*self._readings.of_process(), *self._traffic.readings(), *system]
+    def _own(self) -> list[MetricSample]:
+        system = samples_of(self._system)
+        return [*self._process_metrics.of_process(), *self._request_metrics.samples(), *system]
 
     async def _answer(self, _argument: object) -> object:
         return msgspec.to_builtins(self._own())
 
 
-def _of_process(reading: Reading, number: int) -> Reading:
-    return replace(reading, labels={**reading.labels, PROCESS: str(number)})
+def _of_process(sample: MetricSample, number: int) -> MetricSample:
+    return replace(sample, labels={**sample.labels, PROCESS: str(number)})
 
 
-def _backlog(found: Backlog) -> Iterator[Reading]:
+def _backlog(found: Backlog) -> Iterator[MetricSample]:
     yield _gauge("fw_locked_identifiers", "Locked identifiers.", found.locked)
     yield from _of_queues("fw_queue_jobs", found.queues)
     for row in found.queues:
@@ -211,27 +219,29 @@ def _backlog(found: Backlog) -> Iterator[Reading]:
         )
 
 
-def _of_queues(name: str, queues: Sequence[QueueStats]) -> Iterator[Reading]:
+def _of_queues(name: str, queues: Sequence[QueueStats]) -> Iterator[MetricSample]:
     for row in queues:
         for state in ("ready", "scheduled", "leased", "failed"):
             labels = {QUEUE: row.queue, "state": state}
             yield _gauge(name, "Jobs by queue and state.", getattr(row, state), labels)
 
 
-def _by(label: str, name: str, text: str, counts: Mapping[str, int]) -> Iterator[Reading]:
+def _by(label: str, name: str, text: str, counts: Mapping[str, int]) -> Iterator[MetricSample]:
     for value, count in counts.items():
         yield _counter(name, text, count, {label: value})
 
 
 def _counter(
     name: str, text: str, value: float, labels: Mapping[str, str] | None = None
-) -> Reading:
-    return Reading(name, "counter", text, value, labels or {})
+) -> MetricSample:
+    return MetricSample(name, "counter", text, value, labels or {})
 
 
-def _gauge(name: str, text: str, value: float, labels: Mapping[str, str] | None = None) -> Reading:
-    return Reading(name, "gauge", text, value, labels or {})
+def _gauge(
+    name: str, text: str, value: float, labels: Mapping[str, str] | None = None
+) -> MetricSample:
+    return MetricSample(name, "gauge", text, value, labels or {})
 
 
-def _histogram(name: str, text: str, observed: Histogram) -> Reading:
-    return Reading(name, "histogram", text, observed.sum, buckets=observed.buckets())
+def _histogram(name: str, text: str, observed: Histogram) -> MetricSample:
+    return MetricSample(name, "histogram", text, observed.sum, buckets=observed.buckets())

@@ -23,7 +23,7 @@ import trio
 
 from fw_actors.runtime import SystemClock
 from supervisors.service import process, site_files
-from supervisors.service.control_channel import ANSWERS, Assignment, ControlChannel, Siblings
+from supervisors.service.control_channel import ANSWERS, Assignment, ControlChannel, PeerProcesses
 from supervisors.service.process import (
     GRACEFUL_SECONDS,
     End,
@@ -272,7 +272,7 @@ def graceful_end(stop: Stop) -> str:
 
 async def serve_process(
     assignment: Assignment,
-    siblings: Siblings,
+    peers: PeerProcesses,
     open_service: OpenService,
     log: FilteringBoundLogger,
 ) -> None:
@@ -283,31 +283,31 @@ async def serve_process(
     control = socket.socket(fileno=assignment.control)
     _end_with_supervisor(control)
     async with stop_on_signals() as stop, trio.open_nursery() as nursery:
-        channel = ControlChannel(control, lambda name, body: _handle(stop, siblings, name, body))
+        channel = ControlChannel(control, lambda name, body: _handle(stop, peers, name, body))
         await nursery.start(channel.run)
         nursery.start_soon(_stop_with_channel, channel, stop)
-        siblings.connect(channel)
+        peers.connect(channel)
         async with open_service() as service:
             stop.accepting()
-            siblings.answers(ANSWERS, service.answers)
+            peers.register(ANSWERS, service.answers)
             channel.tell("ready")
             log.info("process.ready", pid=os.getpid())
-            for receiver in await siblings.paused_receivers():  # also since they were read before
-                await siblings.answer("pause", [receiver, True])
+            for receiver in await peers.paused_receivers():  # also since they were read before
+                await peers.answer("pause", [receiver, True])
             await until_asked(service, stop)
             log.info("process.stopping")
         nursery.cancel_scope.cancel()
     log.info("process.stopped", how=graceful_end(stop))
 
 
-async def _handle(stop: Stop, siblings: Siblings, name: str, body: Any) -> object:
+async def _handle(stop: Stop, peers: PeerProcesses, name: str, body: Any) -> object:
     if name == "stop":
         stop.request()
         return None
     if name == "end":
         stop.end_at_once()
         return None
-    return await siblings.answer(name, body)
+    return await peers.answer(name, body)
 
 
 async def _stop_with_channel(channel: ControlChannel, stop: Stop) -> None:

@@ -25,7 +25,7 @@ STOPPING: Final = "STOPPING=1"
 WATCHDOG: Final = "WATCHDOG=1"
 EXTENSION_SECONDS: Final = 30
 _PER_SECOND: Final = 1_000_000  # systemd's times are in microseconds
-_LOOKS: Final = 3
+_NOTIFICATIONS_PER_INTERVAL: Final = 3
 """Notifications in an interval: a single failure must not end the service."""
 
 
@@ -73,7 +73,7 @@ class Notifier:
         import trio
 
         while True:
-            await trio.sleep(EXTENSION_SECONDS / _LOOKS)
+            await trio.sleep(EXTENSION_SECONDS / _NOTIFICATIONS_PER_INTERVAL)
             self.notify(f"EXTEND_TIMEOUT_USEC={EXTENSION_SECONDS * _PER_SECOND}")
 
     async def keep_awake(self, answers: Callable[[float], Awaitable[bool]]) -> None:
@@ -85,7 +85,7 @@ class Notifier:
 
         if self.watchdog_seconds is None:
             return
-        every = self.watchdog_seconds / _LOOKS
+        every = self.watchdog_seconds / _NOTIFICATIONS_PER_INTERVAL
         while True:
             began = trio.current_time()
             if await answers(every):

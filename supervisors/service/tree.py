@@ -52,7 +52,7 @@ from fw_actors.ops import error_log, mail_queue, queued_jobs
 from fw_actors.ops.data_migrations import pending
 from fw_actors.ops.site import Site, open_site, open_store
 from fw_actors.ops.stored_secrets import secret_facts
-from fw_actors.rules.receivers import OutageAct
+from fw_actors.rules.receivers import OutageAction
 from fw_actors.runtime import (
     ActorRef,
     Clock,
@@ -73,17 +73,17 @@ from supervisors.children import ChildSpec, actor_child, task_child
 from supervisors.service.assembly import (
     APP_JOBS,
     DISPATCHER,
-    GIVE_BACK_SECONDS,
     MAILER,
     PROBE,
-    Parts,
+    RELEASE_SECONDS,
+    ServiceDependencies,
     access,
     delivering,
     kept_connections,
     mailing,
 )
 from supervisors.service.console_socket import console_socket
-from supervisors.service.control_channel import Siblings
+from supervisors.service.control_channel import PeerProcesses
 from supervisors.service.front import (
     Start,
     answering_while_starting,
@@ -93,7 +93,7 @@ from supervisors.service.front import (
     monitoring,
     server_child,
 )
-from supervisors.service.metrics import COUNTER, Readings
+from supervisors.service.metrics import COUNTER, ProcessMetrics
 from supervisors.service.process import DRAIN_SECONDS
 from supervisors.service.site_files import SitePaths, site_url
 from supervisors.service.telemetry import open_tracer
@@ -124,7 +124,7 @@ class Inherited:
 
     bound: Bound
     subscriptions: SharedSubscriptions
-    siblings: Siblings
+    peers: PeerProcesses
     alone: bool
 
 
@@ -183,7 +183,7 @@ async def open_service(
                 carry=() if tracer is None else (CURRENT_TRACE,),
                 hooks=None if tracer is None else tracer.hooks,
             ) as runtime,
-            _open_parts(
+            _open_dependencies(
                 config,
                 runtime,
                 log,
@@ -191,19 +191,19 @@ async def open_service(
                 tracer,
                 inline=inline,
                 inherited=inherited,
-            ) as parts,
+            ) as deps,
         ):
             if config.place.number == 1:
-                await _warn_of_secrets(parts.site, log)
-                await _warn_of_migrations(parts.site, log)
+                await _warn_of_secrets(deps.site, log)
+                await _warn_of_migrations(deps.site, log)
             has_socket = front and not inline and config.place.number == 1
             paths = SitePaths(config.folder, run_folder) if has_socket else None
-            async with run_parts(parts, address, paths, front=front, start=start) as service:
+            async with run_service_tree(deps, address, paths, front=front, start=start) as service:
                 yield service
 
 
 @asynccontextmanager
-async def _open_parts(
+async def _open_dependencies(
     config: Config,
     runtime: Runtime,
     log: Log,
@@ -212,7 +212,7 @@ async def _open_parts(
     *,
     inline: bool,
     inherited: Inherited | None,
-) -> AsyncIterator[Parts]:
+) -> AsyncIterator[ServiceDependencies]:
     """Open site, sender and readers, which the children of the service share."""
     recorded = Counter(WORKERS)
     workers = {queue: runtime.ref(name) for queue, name in WORKERS.items()}
@@ -236,8 +236,8 @@ async def _open_parts(
         ) as sender,
         _slow_reads(site, inline=inline) as slow_reads,
     ):
-        siblings = None if inherited is None else inherited.siblings
-        yield Parts(
+        peers = None if inherited is None else inherited.peers
+        yield ServiceDependencies(
             site=site,
             url=_url(config, bound),
             runtime=runtime,
@@ -247,105 +247,105 @@ async def _open_parts(
             signed_in=Counter(SIGN_IN_OUTCOMES),
             delivered=DeliveryMeter(DELIVERY_OUTCOMES),
             recorded=recorded,
-            siblings=siblings,
-            paused=set() if siblings is None else set(await siblings.paused_receivers()),
+            peers=peers,
+            paused=set() if peers is None else set(await peers.paused_receivers()),
         )
 
 
 @asynccontextmanager
-async def run_parts(
-    parts: Parts,
+async def run_service_tree(
+    deps: ServiceDependencies,
     bound: Bound | None,
     paths: SitePaths | None = None,
     *,
     front: bool = True,
     start: Start | None = None,
 ) -> AsyncIterator[RunningService]:
-    """Run the tree over open parts; `start` has served the address until now.
+    """Run the tree over open dependencies; `start` has served the address until now.
 
     Without `bound` there is no server; without `front` it serves only health and metrics. Without
     `paths` there is no socket of the console.
     """
-    lockouts, gateway = access(parts, Readings(parts))
-    children = _actors(parts, lockouts)
+    lockouts, gateway = access(deps, ProcessMetrics(deps))
+    children = _actors(deps, lockouts)
     app: FrontEnd | None = None
     if bound is not None and not front:
-        app = monitoring(parts, bound, gateway)
+        app = monitoring(deps, bound, gateway)
     elif bound is not None:
-        app = _front_end(parts, bound, paths, gateway, children)
+        app = _front_end(deps, bound, paths, gateway, children)
     if app is not None and bound is not None:
         children.append(server_child(app, bound, None if start is None else start.connections))
-    stop_seconds = DRAIN_SECONDS + GIVE_BACK_SECONDS
-    async with open_supervisor(parts.runtime, "service", children, stop_seconds=stop_seconds):
+    stop_seconds = DRAIN_SECONDS + RELEASE_SECONDS
+    async with open_supervisor(deps.runtime, "service", children, stop_seconds=stop_seconds):
         gateway.open()
         if start is not None and app is not None:
             start.hand_over(app)
         try:
             url = "" if bound is None else bound.url
             # Only while there are workers: before and after, a wake-up would be a dead letter.
-            with _woken_by_external_commits(parts):
-                yield RunningService(url, parts.site, gateway, parts.runtime)
+            with _woken_by_external_commits(deps):
+                yield RunningService(url, deps.site, gateway, deps.runtime)
         finally:
             gateway.drain()
             for name in (MAILER, APP_JOBS):  # they drain while the others stop
-                parts.runtime.ref(name).tell(Drain(DRAIN_SECONDS))
+                deps.runtime.ref(name).tell(Drain(DRAIN_SECONDS))
 
 
-def _actors(parts: Parts, lockouts: ChildSpec) -> list[ChildSpec]:
+def _actors(deps: ServiceDependencies, lockouts: ChildSpec) -> list[ChildSpec]:
     """Return the actors of every process in their order; `lockouts` is the pool of LockoutActors.
 
     One probe has a reserved reader: it answers while queries occupy the other readers.
     """
-    site = parts.site
+    site = deps.site
     children: list[ChildSpec] = [
         actor_child(PROBE, lambda: StoreProbe(site.store, reserved=True)),
         actor_child(COUNTER, lambda: StoreProbe(site.store)),
         actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors)),
         lockouts,
-        *mailing(parts),
-        *delivering(parts),
-        actor_child(REPLAYER, lambda: Replayer(site, parts.log)),
+        *mailing(deps),
+        *delivering(deps),
+        actor_child(REPLAYER, lambda: Replayer(site, deps.log)),
     ]
     if site.config.ops.scheduler:
-        children.append(actor_child("sweeper", lambda: _sweeper(parts)))
+        children.append(actor_child("sweeper", lambda: _sweeper(deps)))
     if site.config.place.number == 1:
-        children.append(actor_child("subscription_watch", lambda: _watch(parts)))
+        children.append(actor_child("subscription_watch", lambda: _watch(deps)))
     return children
 
 
 def _front_end(
-    parts: Parts,
+    deps: ServiceDependencies,
     bound: Bound,
     paths: SitePaths | None,
     gateway: Gateway,
     children: list[ChildSpec],
 ) -> FrontEnd:
     """Return the whole front end; with `paths`, add the children of its console."""
-    console = _console(parts, parts.runtime.ref(DISPATCHER))
-    health = health_of(parts, gateway)
+    console = _console(deps, deps.runtime.ref(DISPATCHER))
+    health = health_of(deps, gateway)
     if paths is not None:
         paths.prepare()
         children += (
             task_child("console_history", console.keep_history),
-            console_socket(paths.console, paths.run_folder, console, parts.log, health.exposition),
+            console_socket(paths.console, paths.run_folder, console, deps.log, health.exposition),
         )
-    return application(parts, gateway, console, health)
+    return application(deps, gateway, console, health)
 
 
 @contextmanager
-def _woken_by_external_commits(parts: Parts) -> Iterator[None]:
+def _woken_by_external_commits(deps: ServiceDependencies) -> Iterator[None]:
     """Wake up all queue workers after commits of other processes."""
-    wakers = [Waker(parts.runtime.ref(name), elsewhere=True) for name in WORKERS.values()]
+    wakers = [Waker(deps.runtime.ref(name), elsewhere=True) for name in WORKERS.values()]
 
     def wake_up() -> None:
         for waker in wakers:
             waker()
 
-    forget = parts.site.store.on_external_commit(wake_up)
+    unsubscribe = deps.site.store.on_external_commit(wake_up)
     try:
         yield
     finally:
-        forget()
+        unsubscribe()
 
 
 @asynccontextmanager
@@ -378,15 +378,15 @@ def _closing(bound: Bound | None) -> Iterator[Bound | None]:
             bound.socket.close()
 
 
-def _console(parts: Parts, dispatcher: ActorRef) -> Console:
-    site, runtime, siblings = parts.site, parts.runtime, parts.siblings
-    if siblings is None:
-        return Console(site, runtime, dispatcher, parts.delivered)
-    return ServiceConsole(site, runtime, dispatcher, parts.delivered, siblings)
+def _console(deps: ServiceDependencies, dispatcher: ActorRef) -> Console:
+    site, runtime, peers = deps.site, deps.runtime, deps.peers
+    if peers is None:
+        return Console(site, runtime, dispatcher, deps.delivered)
+    return ServiceConsole(site, runtime, dispatcher, deps.delivered, peers)
 
 
-def _watch(parts: Parts) -> SubscriptionWatch:
-    site = parts.site
+def _watch(deps: ServiceDependencies) -> SubscriptionWatch:
+    site = deps.site
     refresh = site.config.ops.subscription_refresh
     return SubscriptionWatch(site.store, site.subscriptions, refresh=refresh)
 
@@ -415,11 +415,11 @@ def _url(config: Config, bound: Bound | None) -> str:
     return site_url(config) if bound is None else config.deployment.public_url or bound.url
 
 
-def _sweeper(parts: Parts) -> Sweeper:
-    config, registry = parts.site.config, parts.site.registry
+def _sweeper(deps: ServiceDependencies) -> Sweeper:
+    config, registry = deps.site.config, deps.site.registry
     return Sweeper(
-        parts.site.store,
-        parts.log,
+        deps.site.store,
+        deps.log,
         {
             "auth": Schedule(HOURLY, auth_batches(config.auth.lockout_minutes)),
             "webhooks": Schedule(
@@ -432,34 +432,34 @@ def _sweeper(parts: Parts) -> Sweeper:
             ),
             "audit": Schedule(DAILY, audit_batches(registry, config.ops.audit_retention_days)),
             "receivers": Schedule(
-                EACH_MINUTE, (_notices(parts), _rotations(parts)), batch=1, log_end=False
+                EACH_MINUTE, (_notices(deps), _rotations(deps)), batch=1, log_end=False
             ),
-            "clock": Schedule(EACH_MINUTE, (_clock(parts),), batch=1, log_end=False),
+            "clock": Schedule(EACH_MINUTE, (_clock(deps),), batch=1, log_end=False),
         },
     )
 
 
-def _notices(parts: Parts) -> Batch:
+def _notices(deps: ServiceDependencies) -> Batch:
     """Return the step that sends notices about failing receivers, and disables Webhooks."""
-    site, log = parts.site, parts.log
+    site, log = deps.site, deps.log
 
-    def log_act(act: OutageAct, webhook: str) -> None:
-        if act is OutageAct.NOTICE:
+    def log_action(action: OutageAction, webhook: str) -> None:
+        if action is OutageAction.NOTICE:
             log.warning("receiver.failing", webhook=webhook)
-        elif act is OutageAct.DISABLE:
+        elif action is OutageAction.DISABLE:
             log.warning("receiver.disabled", webhook=webhook)
         else:
             log.info("receiver.ended", webhook=webhook)
 
     def step(tx: Tx) -> int:
-        return site.notices.step(tx, lambda tx: site.handle(tx, ADMINISTRATOR), log_act)
+        return site.notices.step(tx, lambda tx: site.handle(tx, ADMINISTRATOR), log_action)
 
     return step
 
 
-def _clock(parts: Parts) -> Batch:
+def _clock(deps: ServiceDependencies) -> Batch:
     """Return the step that corrects times which were stored while the clock was ahead."""
-    auth, log = parts.site.config.auth, parts.log
+    auth, log = deps.site.config.auth, deps.log
 
     def corrected(rows: int) -> None:
         log.warning("clock.corrected", rows=rows)
@@ -467,7 +467,7 @@ def _clock(parts: Parts) -> Batch:
     return ClockCorrection(auth.lockout_minutes, auth.session_days, corrected)
 
 
-def _rotations(parts: Parts) -> Batch:
+def _rotations(deps: ServiceDependencies) -> Batch:
     """Return the step that clears old signing secrets whose overlap has ended."""
-    site = parts.site
+    site = deps.site
     return lambda tx: end_rotation(tx, lambda tx: site.handle(tx, ADMINISTRATOR), site.audit)

@@ -348,7 +348,7 @@ def test_result_of_bulk_act_is_shown_beside_another_list(page: Page, sign_in: Si
     expect(page.get_by_text("Done. 2 accounts are unlocked.")).to_be_visible()
 
 
-def test_bulk_act_confirmed_beside_another_list_is_done(page: Page, sign_in: SignIn) -> None:
+def test_bulk_action_confirmed_beside_another_list_is_done(page: Page, sign_in: SignIn) -> None:
     sign_in("admin")
     page.goto("/app/User")
     for name in ("gina", "hugo"):
@@ -386,7 +386,7 @@ def test_leaving_page_during_bulk_act_is_asked_about(page: Page, sign_in: SignIn
     assert len(asked) == 1
 
 
-def test_bulk_act_takes_focus_from_nobody(page: Page, sign_in: SignIn) -> None:
+def test_bulk_action_takes_focus_from_nobody(page: Page, sign_in: SignIn) -> None:
     sign_in("admin")
     select_two(page)
     held = HeldRequests(page, f"{OPERATION}users.unlockUser")

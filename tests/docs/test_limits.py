@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from fw_actors.access.attempts import MAX_IN_REGION, REGION_BYTES
+from fw_actors.access.attempts import BUCKET_BYTES, MAX_COUNTERS_IN_BUCKET
 from fw_actors.hashing.hasher import HashQueue
 from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
-from fw_actors.http.response import MAX_BODY, MAX_RESPONSE
+from fw_actors.http.response import MAX_BODY_BYTES, MAX_RESPONSE_BYTES
 from fw_actors.runtime import RestartIntensity
 from fw_actors.store.postgres import LOOKUP_THREADS, READER_THREADS, WRITER_THREADS
-from fw_actors.store.postgres_connection import OLDEST_SERVER
+from fw_actors.store.postgres_connection import MIN_SERVER_VERSION
 from fw_actors.store.store import MAX_WAITING_READS, MAX_WAITING_WRITES
-from fw_actors.store.trio_sqlite import OLDEST_SQLITE
-from fw_actors.webhooks.claims import MAX_HELD
+from fw_actors.store.trio_sqlite import MIN_SQLITE_VERSION
+from fw_actors.webhooks.claims import MAX_BYTES_IN_FLIGHT
 from fw_actors.webhooks.events import MAX_DELIVERIES, MAX_EVENTS, MAX_RECORDED_BYTES
 from supervisors.service.assembly import MAX_LOCKOUTS
 from supervisors.service.front import START_WAIT_SECONDS, STARTING_REQUESTS
@@ -29,9 +29,9 @@ from web.connections import (
     SPARE_CONNECTIONS,
     ConnectionLimits,
 )
-from web.http11 import DISCARD_SECONDS, MAX_DISCARDED, MAX_HEAD_BYTES, REQUESTS_PER_CONNECTION
-from web.operations import LARGE, SMALL
-from web.request import FIRST_SECONDS, LEAST_BYTES_PER_SECOND, MAX_SECONDS
+from web.http11 import DISCARD_SECONDS, MAX_DISCARDED_BYTES, MAX_HEAD_BYTES, REQUESTS_PER_CONNECTION
+from web.operations import DEFAULT_BODY_BYTES, SMALL_BODY_BYTES
+from web.request import INITIAL_BODY_SECONDS, MAX_BODY_SECONDS, MIN_BYTES_PER_SECOND
 from web.response import MAX_STREAMS
 from web.routes.webhooks import MAX_BATCH_BYTES
 
@@ -45,11 +45,11 @@ WEB: list[tuple[str, list[float]]] = [  # how a row begins, and the numbers that
     ("requests of a connection", [REQUESTS_PER_CONNECTION]),
     ("head of a request", [MAX_HEAD_BYTES // KIB, 431, REQUEST_SECONDS]),
     ("body |",
-     [SMALL // KIB, MAX_BATCH_BYTES // MIB, LARGE // MIB, 413, FIRST_SECONDS,
-      LEAST_BYTES_PER_SECOND, MAX_SECONDS, 408]),
+     [SMALL_BODY_BYTES // KIB, MAX_BATCH_BYTES // MIB, DEFAULT_BODY_BYTES // MIB, 413,
+      INITIAL_BODY_SECONDS, MIN_BYTES_PER_SECOND, MAX_BODY_SECONDS, 408]),
     ("incomplete bodies together",
      [CONNECTIONS.body_bytes // MIB, CONNECTIONS.body_bytes_by_address // MIB]),
-    ("the rest of a rejected body", [DISCARD_SECONDS, MAX_DISCARDED // MIB]),
+    ("the rest of a rejected body", [DISCARD_SECONDS, MAX_DISCARDED_BYTES // MIB]),
     ("responses that clients are slow to read, together",
      [CONNECTIONS.unread_bytes // MIB, CONNECTIONS.unread_bytes_by_address // MIB]),
     ("part of a response", [PART_BYTES // KIB, SEND_SECONDS]),
@@ -67,9 +67,9 @@ ARCHITECTURE: list[tuple[str, list[float]]] = [
     ("sign-ins waiting for a hash", [HashQueue.SIGN_IN.value]),
     ("calls waiting for the store", [MAX_WAITING_READS, MAX_WAITING_WRITES]),
     ("LockoutActors", [MAX_LOCKOUTS]),
-    ("deliveries in memory", [MAX_HELD // MIB]),
+    ("deliveries in memory", [MAX_BYTES_IN_FLIGHT // MIB]),
     ("DNS look-ups", [MAX_THREADS, MAX_PER_HOST]),
-    ("an answer of a receiver", [MAX_RESPONSE // KIB, MAX_BODY]),
+    ("an answer of a receiver", [MAX_RESPONSE_BYTES // KIB, MAX_BODY_BYTES]),
     ("event streams", [MAX_STREAMS]),
 ]  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_limits_of_architecture_page_equal_those_of_the_code(
     begin: str, numbers: list[float]
 ) -> None:
     assert numbers_after("architecture.md", begin)[: len(numbers)] == numbers
-    assert (1 << 8 * REGION_BYTES) * MAX_IN_REGION // 1_000_000 == 4
+    assert (1 << 8 * BUCKET_BYTES) * MAX_COUNTERS_IN_BUCKET // 1_000_000 == 4
 
 
 def test_limits_of_emitting_page_equal_those_of_the_code() -> None:
@@ -101,7 +101,8 @@ def test_limits_of_emitting_page_equal_those_of_the_code() -> None:
     page = (DOCS / "emitting-events.md").read_text()
     assert f"up to {MAX_EVENTS:,} events are recorded at once" in page
     assert (
-        f"at most {MAX_BATCH_BYTES // MIB} MiB (413) and an event {LARGE // MIB} MiB (its" in page
+        f"at most {MAX_BATCH_BYTES // MIB} MiB (413) and an event "
+        f"{DEFAULT_BODY_BYTES // MIB} MiB (its" in page
     )
     most = MAX_RECORDED_BYTES // MIB
     assert f"more than {MAX_DELIVERIES:,} deliveries, or {most} MiB of bodies" in page
@@ -124,8 +125,8 @@ def test_limits_of_several_processes_equal_those_of_the_code() -> None:
 def test_limits_of_databases_equal_those_of_the_code() -> None:
     """O-10."""
     operating, scaling = (DOCS / "operating.md").read_text(), (DOCS / "scaling.md").read_text()
-    assert f"SQLite ({'.'.join(map(str, OLDEST_SQLITE[:2]))} or newer" in operating
-    assert f"PostgreSQL {OLDEST_SERVER // 10_000} or newer" in operating
+    assert f"SQLite ({'.'.join(map(str, MIN_SQLITE_VERSION[:2]))} or newer" in operating
+    assert f"PostgreSQL {MIN_SERVER_VERSION // 10_000} or newer" in operating
     most = WRITER_THREADS + READER_THREADS + LOOKUP_THREADS + 1
     assert f"each worker has up to {most} connections" in operating
     assert (

@@ -32,9 +32,9 @@ from tests.pages.__main__ import PAGES, main, outdated
 from tests.pages.building import BuildFailed, build, navigation, unlisted
 from tests.pages.command_line import command_line
 from tests.pages.http import NO_GATEWAY, SITE, http_reference
-from tests.supervisors.service.readings_kit import EXPECTED
+from tests.supervisors.service.metrics_kit import EXPECTED
 from web.app import api_routes
-from web.exchange import Traffic
+from web.exchange import RequestMetrics
 from web.openapi import DESCRIBED
 from web.routes.health import HealthRoutes
 
@@ -197,7 +197,7 @@ def test_http_page_says_what_each_field_means_and_shows_each_request() -> None:
 
 def test_http_page_has_every_operation_and_error() -> None:
     page = http_reference()
-    paths = api_routes(NO_GATEWAY, SITE, HealthRoutes(NO_GATEWAY, Traffic()))
+    paths = api_routes(NO_GATEWAY, SITE, HealthRoutes(NO_GATEWAY, RequestMetrics()))
     assert [
         heading
         for path in paths

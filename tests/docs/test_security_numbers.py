@@ -17,17 +17,17 @@ from fw_actors.config.load import DEFAULT_ARGON2
 from fw_actors.config.policy import parse_policy
 from fw_actors.documents.permissions import RECORDS
 from fw_actors.documents.query import MAX_FILTERS, MAX_VALUES
-from fw_actors.documents.rest import MAX_BYTES, MOST
-from fw_actors.documents.validation import MAX_ROWS
+from fw_actors.documents.rest import MAX_LIST_BYTES, MAX_PAGE_SIZE
+from fw_actors.documents.validation import MAX_CHILD_ROWS
 from fw_actors.hashing.hasher import RESERVED_FOR_KNOWN, HashQueue
 from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
-from fw_actors.http.response import MAX_RESPONSE
+from fw_actors.http.response import MAX_RESPONSE_BYTES
 from fw_actors.mail.transports import SMTP_AT_ONCE
 from fw_actors.ops.error_log import KEPT_DAYS
 from fw_actors.rules.identifiers import BEARER_BYTES, sharing_network
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECORDED_PER_MINUTE, WIDER_48, WIDER_56
 from fw_actors.rules.password_policy import MAX_RUNES
-from fw_actors.rules.safe_output import SHORTEST_SECRET
+from fw_actors.rules.safe_output import MIN_SECRET_CHARACTERS
 from fw_actors.store.store import MAX_WAITING_READS, MAX_WAITING_WRITES
 from fw_actors.webhooks.replay import BATCH
 from web import response
@@ -40,8 +40,8 @@ from web.connections import (
     ConnectionLimits,
 )
 from web.http11 import MAX_HEAD_BYTES
-from web.operations import LARGE, SMALL
-from web.request import FIRST_SECONDS, LEAST_BYTES_PER_SECOND, MAX_SECONDS
+from web.operations import DEFAULT_BODY_BYTES, SMALL_BODY_BYTES
+from web.request import INITIAL_BODY_SECONDS, MAX_BODY_SECONDS, MIN_BYTES_PER_SECOND
 from web.routes.webhooks import MAX_BATCH_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
@@ -67,16 +67,16 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
      [CONNECTIONS.unread_bytes // MIB, CONNECTIONS.unread_bytes_by_address // MIB]),
     (f"a part of an answer ({PART_BYTES // KIB} KiB)", [round(SEND_SECONDS)]),
     ("a read, and a search inside a write", [f"{OPS['queryTimeoutSeconds']:g}", 503]),
-    ("bytes of the rows of a list", [MAX_BYTES // MIB, 422]),
+    ("bytes of the rows of a list", [MAX_LIST_BYTES // MIB, 422]),
     ("sessions of a user", [MAX_OF_A_USER]),
     ("refused replays of a user with an Audit Event each", [RECORDED_PER_MINUTE]),
-    ("rows of a list; filters; values in them", [MOST, MAX_FILTERS, MAX_VALUES, 400]),
-    ("rows of a child table; keys of a user", [MAX_ROWS, MAX_KEYS, 422, 409]),
+    ("rows of a list; filters; values in them", [MAX_PAGE_SIZE, MAX_FILTERS, MAX_VALUES, 400]),
+    ("rows of a child table; keys of a user", [MAX_CHILD_ROWS, MAX_KEYS, 422, 409]),
     ("calls that wait for the store", [MAX_WAITING_READS, MAX_WAITING_WRITES, 503]),
     ("event streams", [response.MAX_STREAMS, 503]),
     ("deliveries in flight; to one receiver",
      [OPS["deliveryConcurrency"], OPS["perReceiverConcurrency"]]),
-    ("a delivery", [MAX_RESPONSE // KIB]),
+    ("a delivery", [MAX_RESPONSE_BYTES // KIB]),
     ("replays of many", [BATCH]),
     ("attempts of a delivery, a mail, a job", [MAX_ATTEMPTS]),
     ("mails at once; look-ups of names", [SMTP_AT_ONCE, MAX_THREADS, MAX_PER_HOST]),
@@ -94,12 +94,13 @@ def test_security_page_is_right_on_requests() -> None:
     assert f"| {SPARE_CONNECTIONS:,} more than requests; {WEB['maxRequests']:,} |" in PAGE
     assert f"| {MAX_HEAD_BYTES // KIB} KiB in {REQUEST_SECONDS:.0f} s; " in PAGE
     assert (
-        f"{LARGE // MIB} MiB ({SMALL // KIB} KiB under `/api/login` and `/api/auth/`, "
+        f"{DEFAULT_BODY_BYTES // MIB} MiB "
+        f"({SMALL_BODY_BYTES // KIB} KiB under `/api/login` and `/api/auth/`, "
         f"{MAX_BATCH_BYTES // MIB} MiB for `webhooks.emitMany`)"
     ) in PAGE
     assert (
-        f" at {LEAST_BYTES_PER_SECOND} bytes a second after the first {FIRST_SECONDS:.0f} s,"
-        f" whole in {MAX_SECONDS:.0f} s |"
+        f" at {MIN_BYTES_PER_SECOND} bytes a second after the first {INITIAL_BODY_SECONDS:.0f} s,"
+        f" whole in {MAX_BODY_SECONDS:.0f} s |"
     ) in PAGE
 
 
@@ -119,7 +120,7 @@ def test_security_page_is_right_on_records() -> None:
     assert f"addresses for {KNOWN_DAYS} days, devices (only with `auth.newDeviceMail`) for" in PAGE
     assert f"for {DEVICE_DAYS} days |" in PAGE
     assert f"has not used for {DEVICE_DAYS} days" in PAGE
-    assert len("secret") == SHORTEST_SECRET
+    assert len("secret") == MIN_SECRET_CHARACTERS
     assert "One of fewer than six characters is left" in PAGE
 
 

@@ -22,9 +22,9 @@ from fw_actors.access.users import add_user
 from fw_actors.actors.metrics import Counter, DeliveryMeter
 from fw_actors.http import open_sender
 from fw_actors.runtime import SilentLog, open_runtime
-from supervisors.service.assembly import Parts
+from supervisors.service.assembly import ServiceDependencies
 from supervisors.service.front import application
-from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_parts
+from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_service_tree
 from tests.site_kit import inline_site
 from tests.web.client import AppClient, ClientResponse
 
@@ -79,16 +79,16 @@ def test_http_answers_no_request_with_500(requests: list[Any]) -> None:
 
 async def _ask_all(folder: Path, requests: list[Any]) -> None:
     async with served(folder) as (client, sid, rules):
-        for number, method, body, parts, who, query in requests:
-            target = target_of(rules[number % len(rules)], parts) + query
+        for number, method, body, deps, who, query in requests:
+            target = target_of(rules[number % len(rules)], deps) + query
             known = {"manager": sid, "guest": None, "stranger": "0" * 32}[who]
             reply = await client.ask(method, target, body, sid=known)
             check(reply, f"{method} {target} {body!r} as {who}")
 
 
-def target_of(rule: str, parts: list[str]) -> str:
+def target_of(rule: str, deps: list[str]) -> str:
     """Fill a path's arguments in, as a client would quote them."""
-    names = iter(parts)
+    names = iter(deps)
 
     def quoted(_: object) -> str:
         return "".join(f"%{byte:02X}" for byte in next(names, "x").encode("utf-8", "replace"))
@@ -116,13 +116,13 @@ async def served(folder: Path) -> AsyncIterator[tuple[AppClient, str, list[str]]
             lambda fw: add_user(fw, "manager", "m@example.test", "", ["System Manager"], hashed),
         )
         async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
-            parts = Parts(
+            deps = ServiceDependencies(
                 site=site, url="https://site.example", runtime=runtime, sender=sender,
                 slow_reads=site.store, log=log, signed_in=Counter(SIGN_IN_OUTCOMES),
                 delivered=DeliveryMeter(DELIVERY_OUTCOMES), recorded=Counter(WORKERS),
             )  # fmt: skip
-            async with run_parts(parts, None) as service:
-                app = application(parts, service.gateway)
+            async with run_service_tree(deps, None) as service:
+                app = application(deps, service.gateway)
                 client = AppClient(app)
                 usr = {"usr": "manager", "pwd": PASSWORD}
                 reply = await client.ask("POST", "/api/login", usr)

@@ -351,15 +351,15 @@ def test_console_keys_act_on_delivery_receiver_and_lockout(site: LiveSite) -> No
                     while not holds():
                         await pilot.pause(0.02)
 
-                async def act(board: str, row: str, key: str, *, confirmed: bool = False) -> None:
+                async def act(tab: str, row: str, key: str, *, confirmed: bool = False) -> None:
                     """Choose a row of a tab, press its key, and wait until the act is done."""
-                    table = screen.query_one(f"#{board}", DataTable)
+                    table = screen.query_one(f"#{tab}", DataTable)
 
                     def rows() -> list[str]:
                         return [str(key.value) for key in table.rows]
 
                     await until(lambda: row in rows())
-                    screen.query_one(TabbedContent).active = f"tab-{board}"
+                    screen.query_one(TabbedContent).active = f"tab-{tab}"
                     await pilot.pause()
                     table.focus()
                     table.move_cursor(row=rows().index(row))

@@ -15,7 +15,7 @@ from textual.widgets import DataTable, Footer, Static
 
 from fw_cli import console_screen
 from fw_cli.console_client import ConsoleClient
-from fw_cli.console_rows import BOARDS
+from fw_cli.console_rows import TABS
 from fw_cli.console_screen import KEYS, ConsoleScreen
 from fw_cli.errors import CommandFailed
 
@@ -41,7 +41,7 @@ NODE: dict[str, Any] = {
 
 
 async def shown(view: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """Return what each board shows: its rows' cells, or its sentence if empty."""
+    """Return what each tab shows: its rows' cells, or its sentence if empty."""
     seen = asyncio.Event()
 
     async def ask(_client: ConsoleClient, do: str, **_arguments: object) -> Any:
@@ -57,14 +57,14 @@ async def shown(view: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[s
     async with screen.run_test(size=(120, 40)) as pilot, asyncio.timeout(SECONDS):
         await seen.wait()
         await pilot.pause()
-        boards: dict[str, list[str]] = {}
-        for board in BOARDS:
-            table: DataTable[Any] = screen.query_one(f"#{board.id}", DataTable)
+        tabs: dict[str, list[str]] = {}
+        for tab in TABS:
+            table: DataTable[Any] = screen.query_one(f"#{tab.id}", DataTable)
             rows = [table.get_row_at(n) for n in range(table.row_count)]
-            sentence = screen.query_one(f"#no-{board.id}", Static)
+            sentence = screen.query_one(f"#no-{tab.id}", Static)
             said = [str(sentence.content)] if sentence.display else []
-            boards[board.id] = [cell.plain for row in rows for cell in row] + said
-    return boards
+            tabs[tab.id] = [cell.plain for row in rows for cell in row] + said
+    return tabs
 
 
 def test_receiver_text_is_shown_without_markup_or_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,12 +81,12 @@ def test_receiver_text_is_shown_without_markup_or_escapes(monkeypatch: pytest.Mo
         "receivers": [{"origin": "http://[::1]:9", **receiver}],
         "store": STORE | {"failed": [failed]},
     }
-    boards = asyncio.run(shown(view, monkeypatch))
-    assert boards["receivers"][0] == "http://[::1]:9"
-    assert boards["receivers"][1] == "failing"
-    assert boards["receivers"][2] == "2"
-    assert boards["receivers"][3].endswith(": status: [b]\\u001b[2J")
-    assert boards["failed"][-1] == (
+    tabs = asyncio.run(shown(view, monkeypatch))
+    assert tabs["receivers"][0] == "http://[::1]:9"
+    assert tabs["receivers"][1] == "failing"
+    assert tabs["receivers"][2] == "2"
+    assert tabs["receivers"][3].endswith(": status: [b]\\u001b[2J")
+    assert tabs["failed"][-1] == (
         "status: the receiver leads to https://x.test/[/b][red]\\u001b[2J"
     )
 
@@ -111,8 +111,8 @@ def test_causes_of_webhooks_with_spaces_have_rows_of_their_own(
 
 
 def test_empty_board_shows_its_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
-    boards = asyncio.run(shown(VIEW, monkeypatch))
-    assert boards == {board.id: [board.nothing] for board in BOARDS}
+    tabs = asyncio.run(shown(VIEW, monkeypatch))
+    assert tabs == {tab.id: [tab.nothing] for tab in TABS}
 
 
 def test_view_received_during_quit_is_ignored(
@@ -172,7 +172,7 @@ async def _gone_and_back(monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
 
 def test_console_reconnects_after_service_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The screen stays open without a service and continues after its restart."""
-    assert asyncio.run(_gone_and_back(monkeypatch)) == (console_screen.NOT_THERE, "")
+    assert asyncio.run(_gone_and_back(monkeypatch)) == (console_screen.NO_ANSWER_TITLE, "")
 
 
 async def _pressed(key: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fw_cli.console_rows import BOARDS
+from fw_cli.console_rows import TABS
 from tests.live_site import SECRET, LiveReceiver, LiveSite, eventually
 
 pytestmark = pytest.mark.timeout(300)  # several processes start and end, on a slow machine too
@@ -98,8 +98,8 @@ def test_page_and_consoles_show_due_delivery_as_waiting(scene: Scene) -> None:
     assert "waiting for its receiver, due since" in page
     assert "next attempt" not in page
     view = json.loads(scene.site.fw("console", "--json"))
-    (board,) = [board for board in BOARDS if board.id == "deliveries"]
-    shown = {key: cells[-1] for key, cells in board.rows(view)}
+    (tab,) = [tab for tab in TABS if tab.id == "deliveries"]
+    shown = {key: cells[-1] for key, cells in tab.rows(view)}
     assert shown[delivery] == "waiting for its receiver"
     assert sum(when.startswith("leased until") for when in shown.values()) == 1
 

@@ -221,7 +221,7 @@ def test_erase_removes_bodies_of_all_selected_deliveries(
     fw: CommandLine, hooks: list[str], monkeypatch: pytest.MonkeyPatch, found_at_once: int
 ) -> None:
     """In several transactions, and of deliveries that are found a page at a time (B-363)."""
-    monkeypatch.setattr(erasure, "MAX_FOUND", found_at_once)
+    monkeypatch.setattr(erasure, "MAX_ERASABLE_DELIVERIES", found_at_once)
     emit = 'fw.webhooks.emit_many([{"name": "a.b", "data": {}}] * 150)'
     fw.done("eval", emit, "--commit")
     final = "UPDATE doc_webhook_delivery SET status = 'Sent', last_attempt = creation"

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from fw_actors.ops.site import Site
-from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
+from fw_actors.rules.delivery import Backoff, DeliveryStatus, OutcomeKind
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
@@ -44,10 +44,10 @@ class OverlapDepot:
         return self.deliveries.claim(tx, UnlimitedSlots(), f"token {next(TOKENS)}").due
 
     def settle(
-        self, dues: list[LeasedDelivery], ending: Ending, tx: Tx
+        self, dues: list[LeasedDelivery], kind: OutcomeKind, tx: Tx
     ) -> list[DeliveryStatus | None]:
         at = tx.now
-        batch = self.deliveries.outcome_batch([(due, AttemptOutcome(ending, at)) for due in dues])
+        batch = self.deliveries.outcome_batch([(due, AttemptOutcome(kind, at)) for due in dues])
         return list(self.deliveries.settle_all(tx, batch))
 
     def take_over(self, tx: Tx, most: int = 100) -> list[LeasedDelivery]:
@@ -58,7 +58,7 @@ class OverlapDepot:
     async def failed(self) -> str:
         """Make a delivery that has failed; its name."""
         [due] = await self.owe()
-        await self.site.store.write(partial(self.settle, [due], Ending.REFUSED))
+        await self.site.store.write(partial(self.settle, [due], OutcomeKind.REFUSED))
         return due.delivery
 
     def replay(self, delivery: str, fw: Any) -> Any:

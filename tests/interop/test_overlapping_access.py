@@ -68,7 +68,7 @@ async def test_api_key_creation_during_recovery_is_refused(site: Site, overlap: 
     """A recovery ends all sessions and keys (A-162, A-274), and leaves no new key behind."""
     await hire(site, "ada")
     await begin(site, "ada")
-    own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
+    own = SelfService(site.config.auth, site.accounts, site.api_keys, site.mail_queue)
     hashed = await site.hash_password(OTHER, "ada", "ada@x.test")
 
     def create(fw: Any) -> Any:

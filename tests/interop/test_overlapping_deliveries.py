@@ -18,7 +18,7 @@ import trio
 from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
 from fw_actors.ops.site import Site
-from fw_actors.rules.delivery import DeliveryStatus, Ending
+from fw_actors.rules.delivery import DeliveryStatus, OutcomeKind
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.erasure import erase, erase_many
@@ -29,21 +29,23 @@ from tests.interop.overlap_depot import OverlapDepot
 from tests.interop.overlap_kit import Overlap, as_administrator
 
 
-@pytest.mark.parametrize("ending", [Ending.DELIVERED, Ending.TRANSIENT, Ending.REFUSED])
+@pytest.mark.parametrize(
+    "kind", [OutcomeKind.DELIVERED, OutcomeKind.TRANSIENT, OutcomeKind.REFUSED]
+)
 @pytest.mark.parametrize("events", [1, 3])
 async def test_outcome_after_overlapping_takeover_is_dropped(
-    depot: OverlapDepot, overlap: Overlap, ending: Ending, events: int
+    depot: OverlapDepot, overlap: Overlap, kind: OutcomeKind, events: int
 ) -> None:
     """The outcome is dropped, by the state of the row at that time (B-211)."""
     dues = await depot.owe(events)
-    late = partial(depot.settle, dues, ending)
+    late = partial(depot.settle, dues, kind)
     taken, told = await overlap(depot.take_over, partial(depot.site.store.write, late))
     assert told == [None] * events
     assert await depot.states() == [("Queued", 0)] * events
     jobs = await depot.rows("SELECT lease, attempts, deaths FROM fw_job ORDER BY id")
     held = [{"lease": due.job.lease, "attempts": 0, "deaths": 1} for due in taken]
     assert jobs == held
-    told = await depot.site.store.write(partial(depot.settle, taken, ending))
+    told = await depot.site.store.write(partial(depot.settle, taken, kind))
     assert None not in told
 
 
@@ -51,7 +53,7 @@ async def test_outcome_group_drops_only_jobs_taken_over(
     depot: OverlapDepot, overlap: Overlap
 ) -> None:
     dues = await depot.owe(3)
-    late = partial(depot.settle, dues, Ending.DELIVERED)
+    late = partial(depot.settle, dues, OutcomeKind.DELIVERED)
     first = partial(depot.take_over, most=dues[0].job.id)
     _, told = await overlap(first, partial(depot.site.store.write, late))
     assert told == [None, DeliveryStatus.SENT, DeliveryStatus.SENT]
@@ -65,7 +67,7 @@ async def test_claim_skips_job_whose_outcome_is_written(depot: OverlapDepot) -> 
 
     def settle(tx: Tx) -> None:
         tx.raw("UPDATE fw_job SET next_at = 0")
-        depot.settle([due], Ending.DELIVERED, tx)
+        depot.settle([due], OutcomeKind.DELIVERED, tx)
         settled.set()
         assert claimed.wait(30), "the claim waits for the outcome"
 
@@ -245,7 +247,7 @@ async def test_cancellation_of_delivery_being_claimed_is_refused(
     cancel = partial(depot.site.cancellations.cancel, delivery=name)
     [due], refusal = await overlap(depot.claim, partial(depot.site.write, "Administrator", cancel))
     assert isinstance(refusal, ConflictError)
-    told = await depot.site.store.write(partial(depot.settle, [due], Ending.DELIVERED))
+    told = await depot.site.store.write(partial(depot.settle, [due], OutcomeKind.DELIVERED))
     assert told == [DeliveryStatus.SENT]
 
 
@@ -323,7 +325,7 @@ async def test_outcomes_lock_their_jobs_by_id(
         overlap.meet()
         tx.raw("SELECT id FROM fw_job WHERE id = :id FOR UPDATE", {"id": ids[2]})
 
-    late = partial(depot.settle, dues, Ending.DELIVERED)
+    late = partial(depot.settle, dues, OutcomeKind.DELIVERED)
     found = await overlap(one_by_one, partial(depot.site.store.write, late))
     assert found == (None, [DeliveryStatus.SENT] * 3)
 

@@ -47,7 +47,7 @@ async def test_mail_prepared_beside_end_of_its_account_does_not_deadlock(
     links = Links(site.registry, site.config.auth, site.entropy, "https://x.test")
 
     def queue(tx: Tx) -> LeasedJob:
-        site.outbox.to_user(tx, Template.INVITATION, "ida", owner="Administrator")
+        site.mail_queue.to_user(tx, Template.INVITATION, "ida", owner="Administrator")
         [job] = jobs.claim(tx, mail_queue.QUEUE, "", 1, 60_000, "a token")
         return job
 

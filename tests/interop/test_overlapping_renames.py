@@ -16,7 +16,7 @@ import trio
 from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.errors import ConflictError
 from fw_actors.ops.audit import AuditLog
-from fw_actors.rules.delivery import DeliveryStatus, Ending
+from fw_actors.rules.delivery import DeliveryStatus, OutcomeKind
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import Deliveries
@@ -37,7 +37,7 @@ def halfway(
         else:
             tx.raw("SELECT id FROM fw_job WHERE id = :id FOR UPDATE", {"id": dues[0].job.id})
         overlap.meet()
-        return depot.settle(dues, Ending.DELIVERED, tx)
+        return depot.settle(dues, OutcomeKind.DELIVERED, tx)
 
     return work
 
@@ -69,7 +69,7 @@ async def test_rename_waiting_for_replay_does_not_deadlock(
 ) -> None:
     """A replay locks all its jobs before a delivery (B-430), and its jobs follow the rename."""
     dues = await depot.owe(2)
-    await depot.site.store.write(partial(depot.settle, dues, Ending.REFUSED))
+    await depot.site.store.write(partial(depot.settle, dues, OutcomeKind.REFUSED))
     record, met = AuditLog.record, threading.Event()
 
     def recorded(audit: AuditLog, *event: Any) -> None:
@@ -98,7 +98,7 @@ async def test_rename_is_followed_by_a_replay_that_waits_for_it(
 ) -> None:
     """A renamed Webhook keeps its deliveries and jobs (B-30); none is taken for a deleted one's."""
     [due] = await depot.owe()
-    await depot.site.store.write(partial(depot.settle, [due], Ending.REFUSED))
+    await depot.site.store.write(partial(depot.settle, [due], OutcomeKind.REFUSED))
     rename = partial(rename_webhook, due.job.partition, "Lovelace")
     replay = partial(depot.site.write, "Administrator", partial(depot.replay, due.delivery))
     _, told = await overlap(as_administrator(depot.site, rename), replay)
@@ -125,8 +125,8 @@ async def test_webhook_renamed_meanwhile_is_locked(
 ) -> None:
     """Its next rename waits for the replay or the cancellation, and these never for it (B-430)."""
     dues = await depot.owe(ordering="document")
-    ending = Ending.REFUSED if act == "replay" else Ending.DELIVERED
-    await depot.site.store.write(partial(depot.settle, dues, ending))
+    kind = OutcomeKind.REFUSED if act == "replay" else OutcomeKind.DELIVERED
+    await depot.site.store.write(partial(depot.settle, dues, kind))
     if act == "cancel":
         await depot.site.write("Administrator", depot.emit)
     [row] = await depot.rows("SELECT subject, partition FROM fw_job")
@@ -181,7 +181,7 @@ async def test_rename_waiting_for_sweep_does_not_deadlock(
 ) -> None:
     """A sweep locks jobs before their deliveries, and skips what is locked (B-430)."""
     dues = await depot.owe(2)
-    await depot.site.store.write(partial(depot.settle, dues, Ending.REFUSED))
+    await depot.site.store.write(partial(depot.settle, dues, OutcomeKind.REFUSED))
     await depot.age()
     [sweep] = webhook_batches(depot.site.registry, 1)
 
@@ -215,7 +215,7 @@ async def test_outcome_waiting_for_rename_releases_moved_deliveries(
     def rename(fw: Any) -> None:
         fw.get_doc("Webhook", due.job.partition).rename("Lovelace")
 
-    outcome = partial(depot.settle, [due], Ending.DELIVERED)
+    outcome = partial(depot.settle, [due], OutcomeKind.DELIVERED)
     _, told = await overlap(
         as_administrator(depot.site, rename), partial(depot.site.store.write, outcome)
     )
@@ -262,7 +262,7 @@ async def test_deletion_waiting_for_outcome_does_not_deadlock(
 ) -> None:
     """The turn of a Webhook is locked before its counts (B-430)."""
     [before] = await depot.owe(2, ordering="document")
-    await depot.site.store.write(partial(depot.settle, [before], Ending.DELIVERED))
+    await depot.site.store.write(partial(depot.settle, [before], OutcomeKind.DELIVERED))
     dues = await depot.site.store.write(depot.claim)
     webhook = dues[0].job.partition
 

@@ -258,7 +258,7 @@ async def test_revocation_ends_the_session_of_an_overlapping_sign_in(
 ) -> None:
     """`users.revokeUserSessions` (A-292) and `sessions.revokeMyOtherSessions` (A-252)."""
     await hire(site, "ada")
-    own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
+    own = SelfService(site.config.auth, site.accounts, site.api_keys, site.mail_queue)
     await begin(site, "ada")
 
     def sign_in(tx: Any) -> None:
@@ -360,7 +360,7 @@ async def test_overlapping_api_key_revocation_is_not_found(site: Site, overlap: 
 async def test_overlapping_profile_changes_are_merged(site: Site, overlap: Overlap) -> None:
     """`profile.updateMyProfile` answers the profile; it knows no version (A-242)."""
     await hire(site, "ada")
-    own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
+    own = SelfService(site.config.auth, site.accounts, site.api_keys, site.mail_queue)
     _, profile = await overlap(
         lambda tx: own.update_profile(site.handle(tx, "ada"), "Ada Lovelace", None),
         partial(site.write, "ada", lambda fw: own.update_profile(fw, None, "en")),
@@ -371,7 +371,7 @@ async def test_overlapping_profile_changes_are_merged(site: Site, overlap: Overl
 async def test_account_is_disabled_during_profile_change(site: Site, overlap: Overlap) -> None:
     """`user disable` is done, or refused for a reason that lasts (C-114)."""
     await hire(site, "ada")
-    own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
+    own = SelfService(site.config.auth, site.accounts, site.api_keys, site.mail_queue)
     _, name = await overlap(
         lambda tx: own.update_profile(site.handle(tx, "ada"), "Ada Lovelace", None),
         partial(
@@ -389,7 +389,7 @@ async def test_invitation_resend_during_first_password_is_refused(
     await site.write("Administrator", lambda fw: add_user(fw, "eve", "eve@x.test", "", (), None))
     hashed = await site.hash_password(PASSWORD, "eve", "eve@x.test")
     links = Links(site.registry, site.config.auth, site.entropy, "https://desk.example")
-    by_mail = LinkMail(links, site.outbox, None)
+    by_mail = LinkMail(links, site.mail_queue, None)
     _, refusal = await overlap(
         lambda tx: set_password(tx, "eve", hashed),
         partial(site.write, "Administrator", lambda fw: resend(fw, by_mail, "eve")),

@@ -247,8 +247,9 @@ ACCESS: Final = (
     Mutation(
         "a scoped user may replay",
         _REPLAY,
-        "        error = self._audit.denial(fw, _ACT, delivery)\n",
-        "        error = None if fw.rights.manages else self._audit.denial(fw, _ACT, delivery)\n",
+        "        error = self._audit.denial(fw, _OPERATION, delivery)\n",
+        "        error = None if fw.rights.manages else "
+        "self._audit.denial(fw, _OPERATION, delivery)\n",
     ),
     Mutation(
         "a scoped user may create an unscoped System Manager",

@@ -163,7 +163,7 @@ ASVS_DATA: Final = (
     Mutation(
         "lists are unlimited",
         "fw_actors/documents/rest.py",
-        "    if not 1 <= limit <= MOST:\n",
+        "    if not 1 <= limit <= MAX_PAGE_SIZE:\n",
         "    if limit < 1:\n",
         "tests/fw_actors/documents/test_rest.py::test_rest_list_refuses_invalid_argument_and_names_it",
     ),
@@ -378,7 +378,7 @@ ASVS_DATA: Final = (
     Mutation(
         "the rows of a list may hold any number of bytes",
         "fw_actors/documents/rest.py",
-        ", start, most_bytes=MAX_BYTES)",
+        ", start, most_bytes=MAX_LIST_BYTES)",
         ", start)",
         "tests/security/test_searches.py::test_list_of_long_texts_is_refused_with_limit_field",
     ),

@@ -23,7 +23,7 @@ ASVS_HOUSE: Final = (
         "web/app.py",
         '            "web.request",\n            request_id=exchange.request_id,\n',
         '            "web.request",\n',
-        "tests/web/test_traffic.py::test_request_log_is_one_line_without_query_and_body",
+        "tests/web/test_request_metrics.py::test_request_log_is_one_line_without_query_and_body",
     ),
     Mutation(
         "fields that are named like secrets are logged",

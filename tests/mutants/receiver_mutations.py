@@ -38,8 +38,8 @@ RECEIVERS: Final = (
     Mutation(
         "two processes report a dead receiver twice",
         "fw_actors/webhooks/receivers.py",
-        "if not self._take(fw.tx, OutageAct.NOTICE, found, since):",
-        "if self._take(fw.tx, OutageAct.NOTICE, found, since) is None:",
+        "if not self._take(fw.tx, OutageAction.NOTICE, found, since):",
+        "if self._take(fw.tx, OutageAction.NOTICE, found, since) is None:",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
     ),
     Mutation(
@@ -101,7 +101,7 @@ RECEIVERS: Final = (
     Mutation(
         "an erased delivery keeps the body of the response",
         "fw_actors/webhooks/erasure.py",
-        "        forget_responses(tx, deliveries)\n",
+        "        delete_responses(tx, deliveries)\n",
         "        pass\n",
         "tests/fw_actors/webhooks/test_erasure.py",
     ),

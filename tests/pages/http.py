@@ -10,7 +10,7 @@ from typing import Any, Final
 from fw_actors import errors
 from tests.pages.command_line import plain
 from web.app import api_routes
-from web.exchange import Traffic
+from web.exchange import RequestMetrics
 from web.openapi import describe
 from web.openapi_fields import meaning
 from web.operations import Route
@@ -55,7 +55,7 @@ class NoConsole:
 def described_routes() -> list[Route]:
     """Return the routes of the page; those of the console are last."""
     console: Any = NoConsole()
-    routes = api_routes(NO_GATEWAY, SITE, HealthRoutes(NO_GATEWAY, Traffic()))
+    routes = api_routes(NO_GATEWAY, SITE, HealthRoutes(NO_GATEWAY, RequestMetrics()))
     return [*routes, *ConsoleRoutes(NO_GATEWAY, console).routes()]
 
 

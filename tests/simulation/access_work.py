@@ -95,7 +95,7 @@ class AccessWork:
 
         async def work(up: NodeProcess) -> Any:
             links = Links(up.site.registry, up.site.config.auth, up.site.entropy, "https://s.test")
-            mail = LinkMail(links, up.site.outbox, None)
+            mail = LinkMail(links, up.site.mail_queue, None)
             return await up.gateway.write(MANAGER, lambda fw: invite(fw, mail, email, name))
 
         outcome = await self.client.ask(f"invites {name}", work)

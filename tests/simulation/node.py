@@ -26,8 +26,8 @@ from fw_actors.rules.concurrency import Requester
 from fw_actors.runtime import Runtime, SeededEntropy, open_runtime
 from fw_actors.store import Store
 from fw_actors.webhooks.subscriptions import SharedSubscriptions
-from supervisors.service.assembly import Parts, kept_connections
-from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_parts
+from supervisors.service.assembly import ServiceDependencies, kept_connections
+from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_service_tree
 from tests.simulation.faulty_store import FaultyStore
 from tests.simulation.incarnation import Incarnation
 from tests.simulation.network import VirtualDialler
@@ -214,14 +214,17 @@ class SimulatedNode:
                 pool = Pool(kept_connections(config), runtime.deadlines, lambda: False)
                 dialler: Any = VirtualDialler(around.listeners, incarnation)
                 sender = Sender(pool, Resolver(nursery), dialler, runtime.deadlines, "simulated")
-                parts = Parts(
+                parts = ServiceDependencies(
                     site=site, url="https://site.example", runtime=runtime, sender=sender,
                     slow_reads=store, log=log, signed_in=Counter(SIGN_IN_OUTCOMES),
                     delivered=DeliveryMeter(DELIVERY_OUTCOMES), recorded=Counter(WORKERS),
                     transport=around.post_office.for_incarnation(incarnation),
                 )  # fmt: skip
                 try:
-                    async with run_parts(parts, None) as service, trio.open_nursery() as requests:
+                    async with (
+                        run_service_tree(parts, None) as service,
+                        trio.open_nursery() as requests,
+                    ):
                         self.up = NodeProcess(site, service.gateway, runtime, sender, requests)
                         self.accepting = True
                         ready.set()

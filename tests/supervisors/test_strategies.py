@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fw_actors.runtime import SeededEntropy
-from fw_actors.runtime.supervision import History, backoff_delay
+from fw_actors.runtime.supervision import FailureHistory, backoff_delay
 from supervisors import Restart, RestartIntensity, Strategy
 from supervisors.strategies import (
     ChildRules,
@@ -30,7 +30,7 @@ def decision(
     significant: bool = False,
     strategy: Strategy = Strategy.ONE_FOR_ONE,
     intensity: RestartIntensity = PLAIN,
-    history: History | None = None,
+    history: FailureHistory | None = None,
     now: float = 0.0,
 ) -> Decision:
     children = [ChildRules(id, restart, significant) for id in "abc"]
@@ -40,7 +40,7 @@ def decision(
         children,
         ended,
         failed=failed,
-        history=history or History(),
+        history=history or FailureHistory(),
         now=now,
         entropy=SeededEntropy(1),
     )
@@ -95,7 +95,7 @@ def test_decide_stops_a_temporary_sibling_for_good() -> None:
         children,
         "b",
         failed=True,
-        history=History(),
+        history=FailureHistory(),
         now=0.0,
         entropy=SeededEntropy(1),
     )
@@ -104,7 +104,7 @@ def test_decide_stops_a_temporary_sibling_for_good() -> None:
 
 
 def waits(times: list[float], intensity: RestartIntensity = PLAIN, child: str = "b") -> list[float]:
-    history, waits = History(), []
+    history, waits = FailureHistory(), []
     for now in times:
         decided = decision(child, history=history, now=now, intensity=intensity)
         assert isinstance(decided, RestartGroup)
@@ -144,13 +144,13 @@ def test_backoff_is_stretched_by_up_to_the_jitter() -> None:
 
 
 def test_decide_escalates_above_the_intensity() -> None:
-    history = History(times=(0.0, 10.0, 20.0))
+    history = FailureHistory(times=(0.0, 10.0, 20.0))
     assert isinstance(decision(history=history, now=29.9), Escalate)
     assert isinstance(decision(history=history, now=30.0), RestartGroup)
 
 
 def test_decide_delays_and_does_not_count_normal_ends() -> None:
-    history = History(times=(0.0, 1.0, 2.0))
+    history = FailureHistory(times=(0.0, 1.0, 2.0))
     decided = decision(failed=False, history=history, now=3.0)
     assert decided == RestartGroup(("b",), ("b",), PLAIN.backoff, history)
 

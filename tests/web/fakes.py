@@ -13,7 +13,7 @@ from fw_actors.access.passwords import PasswordChange, PasswordChanged
 from fw_actors.access.sessions import Caller
 from fw_actors.access.sign_in import SignedIn, SignInAttempt
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.metrics import Reading
+from fw_actors.actors.metrics import MetricSample
 from fw_actors.documents.permissions import Rights
 from fw_actors.documents.registry import Whitelisted
 from fw_actors.errors import (
@@ -26,7 +26,7 @@ from fw_actors.errors import (
 from fw_actors.ops.queued_jobs import JobControl
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.runtime.clock import SeededEntropy
-from fw_actors.webhooks.diagnostics import StepTimes, TrialResult
+from fw_actors.webhooks.diagnostics import StepTimes, TestEventResult
 from fw_actors.webhooks.pacing import WebhookPause
 from fw_actors.webhooks.replay import BulkReplays, Replayed
 from fw_actors.webhooks.signing_keys import SecretRotation
@@ -99,7 +99,7 @@ class FakeGateway:
         self.request_ids: list[str] = []
         self.webhooks = FakeWebhooks()
         self.functions: dict[str, Whitelisted] = {}
-        self.numbers: list[Reading] = []
+        self.numbers: list[MetricSample] = []
         self.is_ready = True
         self.shut_out: set[str] = set()
         self.defects: list[tuple[str, BaseException, str]] = []
@@ -239,11 +239,11 @@ class FakeGateway:
     def new_secret(self) -> str:
         return "whsec_made"
 
-    async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
+    async def test_webhook(self, caller: Caller, webhook: str) -> TestEventResult:
         self.asked.append(("test_webhook", caller.user, webhook))
         if self.refuse is not None:
             raise self.refuse
-        return TrialResult(None, "timeout: late.", StepTimes(dns=1.5, connect=2.0))
+        return TestEventResult(None, "timeout: late.", StepTimes(dns=1.5, connect=2.0))
 
     def note(self, method: str, error: BaseException, request_id: str) -> None:
         self.defects.append((method, error, request_id))
@@ -251,7 +251,7 @@ class FakeGateway:
     async def ready(self) -> bool:
         return self.is_ready
 
-    async def readings(self) -> Sequence[Reading]:
+    async def samples(self) -> Sequence[MetricSample]:
         return self.numbers
 
 

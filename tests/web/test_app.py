@@ -13,7 +13,7 @@ from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import OverloadedError
 from tests.web.client import AppClient, ClientResponse, connected
 from tests.web.fakes import PASSWORD, SID, FakeGateway, HeldGateway, app_of
-from web.exchange import Traffic
+from web.exchange import RequestMetrics
 
 GOOD = {"usr": "ann", "pwd": PASSWORD}
 
@@ -221,10 +221,10 @@ async def test_app_frees_the_slot_of_a_client_that_leaves() -> None:
 async def test_app_answers_a_failure_outside_operations_in_the_envelope(
     client: AppClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: Traffic, *_: object) -> None:
+    def broken(self: RequestMetrics, *_: object) -> None:
         raise ValueError("inside")
 
-    monkeypatch.setattr(Traffic, "record", broken)
+    monkeypatch.setattr(RequestMetrics, "record", broken)
     with structlog.testing.capture_logs():
         reply = await client.ask("GET", "/api/health")
     assert (reply.status, reply.error["type"]) == (500, "InternalError")

@@ -21,7 +21,7 @@ from fw_actors.runtime.clock import SeededEntropy
 from tests.web.framing_cases import REFUSED
 from tests.web.serving import served
 from web.app import FrontEnd
-from web.exchange import Exchange, Traffic
+from web.exchange import Exchange, RequestMetrics
 from web.operations import Authentication, BodyRule, Operation, Route
 from web.response import EventStreams, Response, json_response
 from web.settings import Settings
@@ -79,7 +79,12 @@ def our_app() -> FrontEnd:
     settings = Settings("bb", "http://127.0.0.1:1")
     nothing: Any = None
     return FrontEnd(
-        [Route(PATH, operations)], nothing, settings, SeededEntropy(1), Traffic(), EventStreams()
+        [Route(PATH, operations)],
+        nothing,
+        settings,
+        SeededEntropy(1),
+        RequestMetrics(),
+        EventStreams(),
     )
 
 

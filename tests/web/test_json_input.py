@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fw_actors.errors import BadRequestError
 from web.json_input import (
-    MAX_ITEM,
+    MAX_ITEM_CHARACTERS,
     MAX_VALUES,
     PLAIN,
     SUSPECT,
@@ -290,7 +290,7 @@ def test_punctuation_in_texts_is_no_value() -> None:
 
 def test_list_reader_refuses_one_item_that_is_too_long() -> None:
     """An event of a batch may be as long as a single one (B-89)."""
-    items = ["x" * (MAX_ITEM - 2), "x" * (MAX_ITEM - 1)]
+    items = ["x" * (MAX_ITEM_CHARACTERS - 2), "x" * (MAX_ITEM_CHARACTERS - 1)]
     body = json.dumps({"items": items}).encode()
     (accepted, refused_one), _ = read_batch(body)
     assert accepted == items[0]

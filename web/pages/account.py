@@ -40,7 +40,7 @@ SYSTEMS: Final = (
     ("CrOS", "ChromeOS"),
     ("Linux", "Linux"),
 )
-LONGEST: Final = 60
+MAX_AGENT_CHARACTERS: Final = 60
 
 
 def shown_agent(text: str) -> str:
@@ -49,7 +49,7 @@ def shown_agent(text: str) -> str:
     system = next((name for mark, name in SYSTEMS if mark in text), "")
     if browser:
         return f"{browser} on {system}" if system else browser
-    return text[:LONGEST] or "Unknown program"
+    return text[:MAX_AGENT_CHARACTERS] or "Unknown program"
 
 
 HERE: Final = "account"

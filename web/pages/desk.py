@@ -15,12 +15,12 @@ from web.exchange import Exchange
 from web.operations import Operation, Route
 from web.pages.accounts import account_view, state_conditions, with_account_states
 from web.pages.document_extras import DOCUMENT_VIEWS, PLAIN, DocumentView
-from web.pages.find import MOST_SEARCHED, SearchHits, find
+from web.pages.find import MAX_SEARCHED_DOCUMENTS, SearchHits, find
 from web.pages.form import editable, inputs, sections
 from web.pages.framing import FramedPages
 from web.pages.history import history
 from web.pages.links import destinations
-from web.pages.listing import NEVER_MADE, Listing, badge, listing, shortened
+from web.pages.listing import NOT_CREATABLE, Listing, badge, listing, shortened
 from web.pages.rendering import (
     FIND,
     PageFrame,
@@ -52,7 +52,7 @@ LIST_VIEWS: Final[Mapping[str, ListView]] = {WEBHOOK: with_states, DELIVERY: wit
 
 
 @dataclass(frozen=True)
-class BulkAct:
+class BulkAction:
     """An action on the selected rows; `name` identifies it in list.js."""
 
     name: str
@@ -60,14 +60,14 @@ class BulkAct:
     danger: bool = False
 
 
-BULK_ACTS: Final[Mapping[str, tuple[BulkAct, ...]]] = {
-    WEBHOOK: (BulkAct("pause", "Pause"), BulkAct("resume", "Resume")),
+BULK_ACTIONS: Final[Mapping[str, tuple[BulkAction, ...]]] = {
+    WEBHOOK: (BulkAction("pause", "Pause"), BulkAction("resume", "Resume")),
     DELIVERY: (
-        BulkAct("replay", "Replay"),
-        BulkAct("cancel", "Cancel", danger=True),
-        BulkAct("erase", "Erase", danger=True),
+        BulkAction("replay", "Replay"),
+        BulkAction("cancel", "Cancel", danger=True),
+        BulkAction("erase", "Erase", danger=True),
     ),
-    USER: (BulkAct("unlock", "Unlock"), BulkAct("end", "End sessions", danger=True)),
+    USER: (BulkAction("unlock", "Unlock"), BulkAction("end", "End sessions", danger=True)),
 }
 """For System Managers without access scopes."""
 
@@ -131,7 +131,7 @@ class DeskPages(FramedPages):
         if found.only is not None:
             return redirect(found.only.path)
         return self._rendering.page(
-            "find.html", frame=frame, found=found, text=text, most_searched=MOST_SEARCHED
+            "find.html", frame=frame, found=found, text=text, most_searched=MAX_SEARCHED_DOCUMENTS
         )
 
     async def list(self, exchange: Exchange) -> Response:
@@ -149,7 +149,7 @@ class DeskPages(FramedPages):
                 shown = with_account_states(fw, shown, states, query)
             elif complete is not None:
                 shown = complete(fw, shown, service)
-            acts = BULK_ACTS.get(doctype, ()) if fw.rights.administers else ()
+            acts = BULK_ACTIONS.get(doctype, ()) if fw.rights.administers else ()
             return {"list": shown, "acts": acts}
 
         return await self._page(exchange, "list.html", doctype, view)
@@ -217,7 +217,7 @@ def _require_makeable(fw: Fw, meta: Meta) -> None:
     fw.rights.require(meta, "create")
     if meta.read_only:
         raise PermissionDeniedError(f"Only the service writes {meta.name} documents.")
-    if meta.name in NEVER_MADE:
+    if meta.name in NOT_CREATABLE:
         raise PermissionDeniedError(f"New {meta.name} documents are created under My account.")
 
 
@@ -246,7 +246,7 @@ def _allowed_actions(fw: Fw, meta: Meta, values: dict[str, Any]) -> AllowedActio
         submit=writable and meta.submittable and state == 0 and may(meta, "submit"),
         cancel=writable and meta.submittable and state == 1 and may(meta, "cancel"),
         delete=writable and state != 1 and may(meta, "delete"),
-        rename=writable and may(meta, "write") and meta.name not in NEVER_MADE,
+        rename=writable and may(meta, "write") and meta.name not in NOT_CREATABLE,
         export=may(meta, "export"),
     )
 

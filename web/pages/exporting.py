@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.query import MOST_COUNTED, list_page
+from fw_actors.documents.query import MAX_COUNTED_ROWS, list_page
 from fw_actors.rules.safe_output import is_secret
 from web.exchange import Exchange
 from web.operations import Operation, Route
@@ -50,20 +50,20 @@ class ExportPages(FramedPages):
 
         def read(fw: Fw) -> tuple[bytes, bool]:
             meta = fw.documents.registry.meta(doctype)
-            fw.rights.require_reach(meta)
+            fw.rights.require_in_scope(meta)
             fw.rights.require(meta, "list")
             fw.rights.require(meta, "export")
             columns = columns_of(fw, meta)
             found = list_page(
                 fw, doctype, query_filters(fw, meta, query), columns, query_order(query),
-                MOST_COUNTED, 0,
+                MAX_COUNTED_ROWS, 0,
                 state_conditions(fw, self._gateway.account_states, doctype, query),
             )  # fmt: skip
             rows = ([row[name] for name in columns] for row in found.rows)
             return csv_bytes(chain([columns], rows)), found.more
 
         content, more = await self._gateway.read(exchange.known_caller, read, exchange.request_id)
-        name = f"{doctype} (first {MOST_COUNTED}).csv" if more else f"{doctype}.csv"
+        name = f"{doctype} (first {MAX_COUNTED_ROWS}).csv" if more else f"{doctype}.csv"
         disposition = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
         headers = (("Content-Disposition", disposition),)
         return Response(content, content_type=KIND, headers=headers)

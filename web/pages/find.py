@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.naming import NAME_CHARACTERS
-from fw_actors.documents.query import DEFAULT_ORDER, LONGEST_PATTERN, Query
+from fw_actors.documents.query import DEFAULT_ORDER, MAX_PATTERN_CHARACTERS, Query
 from web.pages.listing import SEARCH, containing, searchable, visible_fields
 from web.pages.rendering import document_path, list_path
 from web.pages.wording import titles_of
@@ -17,18 +17,19 @@ from web.pages.wording import titles_of
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
-MOST: Final = 5
+MAX_HITS_PER_DOCTYPE: Final = 5
 """The number of documents shown per DocType; the list has the others."""
-MOST_SEARCHED: Final = 100_000
+MAX_SEARCHED_DOCUMENTS: Final = 100_000
 """The number of newest documents of a DocType that a text is searched in; its list searches all.
 
 All DocTypes are searched in one read, which would otherwise exceed its time limit on a large site
 and find nothing.
 """
-_MOST_OF_A_REQUEST: Final = 20
+_MAX_HITS_PER_REQUEST: Final = 20
 _TITLES: Final = ("url", "event", "action", "method", "docname")
 """Fields shown as the title of documents of built-in DocTypes without one."""
-_LONGEST: Final = LONGEST_PATTERN // 2 - 1  # each character may be escaped, between two `%`
+# Each character may be escaped, between two `%`.
+_MAX_TEXT_CHARACTERS: Final = MAX_PATTERN_CHARACTERS // 2 - 1
 _OF_REQUESTS: Final = ("Error Log", "Audit Event", "Version")
 
 
@@ -46,7 +47,8 @@ class Hit:
 class HitsOfDocType:
     """The first hits of a DocType; `all_path` is the path of all hits, empty if these are all.
 
-    `newest_only`: the newest `MOST_SEARCHED` documents were searched, and there are others.
+    `newest_only`: the newest `MAX_SEARCHED_DOCUMENTS` documents were searched, and there are
+    others.
     """
 
     doctype: str
@@ -75,7 +77,7 @@ class SearchHits:
 
 def find(fw: Fw, text: str) -> SearchHits:
     """Return the matches for this id, or else for this text, that the user may see (H-201)."""
-    text = text.strip()[:_LONGEST]
+    text = text.strip()[:_MAX_TEXT_CHARACTERS]
     if not text:
         return SearchHits((), ())
     metas = [meta for meta in fw.documents.registry.metas.values() if _is_listed(fw, meta)]
@@ -100,23 +102,25 @@ def _exact(fw: Fw, metas: list[Meta], text: str) -> Iterator[Hit]:
         yield from _hits(fw, meta, [["name", "=", text]], 1)
     for meta in metas:
         if meta.name in _OF_REQUESTS:
-            yield from _hits(fw, meta, [["request_id", "=", text]], _MOST_OF_A_REQUEST)
+            yield from _hits(fw, meta, [["request_id", "=", text]], _MAX_HITS_PER_REQUEST)
 
 
 def _containing(fw: Fw, meta: Meta, text: str) -> HitsOfDocType:
     filters = containing(text, searchable(meta, visible_fields(fw, meta)))
     query = Query(fw, meta, [], ignore_permissions=False)
-    newest_only = query.count(MOST_SEARCHED + 1) > MOST_SEARCHED
+    newest_only = query.count(MAX_SEARCHED_DOCUMENTS + 1) > MAX_SEARCHED_DOCUMENTS
     if newest_only:
         fields = ["name", *_titles(fw, meta)]
-        query.narrow(MOST_SEARCHED, filters, fields)
-        rows, _ = query.page(fields, DEFAULT_ORDER, MOST + 1, 0, MOST + 1)
+        query.narrow(MAX_SEARCHED_DOCUMENTS, filters, fields)
+        rows, _ = query.page(
+            fields, DEFAULT_ORDER, MAX_HITS_PER_DOCTYPE + 1, 0, MAX_HITS_PER_DOCTYPE + 1
+        )
         hits = tuple(_hit(meta, row) for row in rows)
     else:
-        hits = tuple(_hits(fw, meta, filters, MOST + 1))
-    there_may_be_more = newest_only or len(hits) > MOST
+        hits = tuple(_hits(fw, meta, filters, MAX_HITS_PER_DOCTYPE + 1))
+    there_may_be_more = newest_only or len(hits) > MAX_HITS_PER_DOCTYPE
     path = f"{list_path(meta.name)}?{urlencode({SEARCH: text})}" if there_may_be_more else ""
-    return HitsOfDocType(meta.name, hits[:MOST], path, newest_only)
+    return HitsOfDocType(meta.name, hits[:MAX_HITS_PER_DOCTYPE], path, newest_only)
 
 
 def _hits(fw: Fw, meta: Meta, filters: list[list[Any]], most: int) -> Iterator[Hit]:

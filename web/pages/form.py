@@ -145,7 +145,7 @@ def editable(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> bool:
     if meta.read_only:
         return False
     if values is None:
-        return fw.rights.allows(meta, "create") and fw.rights.reaches_for_writing(meta)
+        return fw.rights.allows(meta, "create") and fw.rights.is_writable_in_scope(meta)
     if not fw.rights.allows(meta, "write") or values["docstatus"] > SUBMITTED:
         return False
     if not permissions.leaves_writable(fw, meta, values):

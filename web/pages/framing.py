@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import BadRequestError, FwError, NotFoundError, PermissionDeniedError
 from web.exchange import Exchange
-from web.guard import LONGEST_SID, session_ids
+from web.guard import MAX_SID_CHARACTERS, session_ids
 from web.operations import Operation, Route
 from web.pages.history import HistoryEntry, deletion
 from web.pages.rendering import PageFrame, Rendering, accepts_pages, page_frame
@@ -85,7 +85,7 @@ class UnknownPaths(FramedPages):
         if request.method not in ("GET", "HEAD") or not accepts_pages(exchange):
             return None
         sids = session_ids(request.headers.getlist("Cookie"))
-        if len(sids) != 1 or len(sids[0]) > LONGEST_SID:
+        if len(sids) != 1 or len(sids[0]) > MAX_SID_CHARACTERS:
             return None
         try:
             exchange.caller = await self._gateway.authenticate(sids[0])

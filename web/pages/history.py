@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 VERSION, AUDIT = "Version", "Audit Event"
 DOCUMENT_DELETE: Final = "document.delete"
 _IN_VERSIONS: Final = ("create", "change", "rename")
-MOST: Final = 50
+MAX_ENTRIES: Final = 50
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ def history(fw: Fw, doctype: str, values: Mapping[str, Any]) -> tuple[HistoryEnt
     entries = [*versions, *_acts(fw, doctype, name)]
     entries.sort(key=lambda entry: entry.at, reverse=True)
     if values["creation"] is None:  # inserted by SQL
-        return tuple(entries[:MOST])
+        return tuple(entries[:MAX_ENTRIES])
     made = HistoryEntry(values["creation"], values["owner"], (), "Created")
-    return (*entries[:MOST], made)
+    return (*entries[:MAX_ENTRIES], made)
 
 
 def _may_list(fw: Fw, doctype: str) -> bool:
@@ -72,7 +72,7 @@ def _acts(fw: Fw, doctype: str, name: str) -> Iterator[HistoryEntry]:
         [["target", "=", name]],
         ["action", "actor", "creation"],
         order_by="creation desc, name desc",
-        limit=MOST,
+        limit=MAX_ENTRIES,
     )
     for row in rows:
         verb = row["action"].partition(".")[2]
@@ -90,7 +90,7 @@ def deletion(fw: Fw, doctype: str, name: str) -> HistoryEntry | None:
         [["target", "=", name], ["action", "like", "%.delete"]],
         ["action", "actor", "creation", "detail"],
         order_by="creation desc, name desc",
-        limit=MOST,
+        limit=MAX_ENTRIES,
     )
     for row in rows:
         of_it = (row["detail"] or {}).get("doctype") if row["action"] == DOCUMENT_DELETE else None
@@ -107,7 +107,7 @@ def _versions(fw: Fw, doctype: str, name: str) -> tuple[HistoryEntry, ...]:
         [["ref_doctype", "=", doctype], ["docname", "=", name]],
         ["data", "owner", "creation"],
         order_by="creation desc, name desc",
-        limit=MOST,
+        limit=MAX_ENTRIES,
     )
     shown = fw.documents.registry.meta(doctype)
     return tuple(
@@ -125,10 +125,10 @@ def changes_of(data: Mapping[str, Any] | None, meta: Meta) -> tuple[FieldChange,
     if not changes:
         secret = [label_of(f.name) for f in meta.fields.values() if is_secret(f.name, f.type)]
         changes = (FieldChange(" or ".join(secret) or "A field that is not shown", "", "changed"),)
-    if len(changes) <= MOST:
+    if len(changes) <= MAX_ENTRIES:
         return changes
-    more = FieldChange("And", "", f"{len(changes) - MOST + 1} more")
-    return (*changes[: MOST - 1], more)
+    more = FieldChange("And", "", f"{len(changes) - MAX_ENTRIES + 1} more")
+    return (*changes[: MAX_ENTRIES - 1], more)
 
 
 def _changes(data: Mapping[str, Any], meta: Meta) -> Iterator[FieldChange]:

@@ -38,7 +38,7 @@ TONES: Final[Mapping[str, str]] = {
 }
 _TIMES: Final = ("creation", "modified")
 _KINDS: Final[Mapping[str, str]] = {"Datetime": "time", "Int": "number", "Float": "number"}
-LONGEST: Final = 80
+MAX_CELL_CHARACTERS: Final = 80
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def badge(text: str) -> ListCell:
 
 def shortened(text: str) -> str:
     """Return `text`, cut if it is long."""
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text if len(text) <= MAX_CELL_CHARACTERS else text[: MAX_CELL_CHARACTERS - 1] + "…"
 
 
 def display_text(value: Any) -> str:
@@ -121,7 +121,7 @@ FILTERED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "API Key": ("user",),
 }
 """Text fields of built-in DocTypes that are filtered by their exact value."""
-NEVER_MADE: Final = ("API Key",)
+NOT_CREATABLE: Final = ("API Key",)
 """DocTypes whose documents only an operation creates."""
 
 
@@ -307,7 +307,7 @@ def query_order(query: Mapping[str, str]) -> str | None:
 
 
 def _is_makeable(fw: Fw, meta: Meta) -> bool:
-    if meta.read_only or meta.name in NEVER_MADE or not fw.rights.reaches_for_writing(meta):
+    if meta.read_only or meta.name in NOT_CREATABLE or not fw.rights.is_writable_in_scope(meta):
         return False
     return fw.rights.allows(meta, "create")
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
-from fw_actors.documents.query import MOST_SEARCHED
+from fw_actors.documents.query import MAX_SEARCHED_ROWS
 from fw_actors.errors import (
     AuthenticationError,
     BadRequestError,
@@ -215,7 +215,7 @@ class Assets:
 
 HOME: Final = "/app"
 FIND: Final = "/app/find"
-LONGEST: Final = 2048
+MAX_PATH_CHARACTERS: Final = 2048
 # One slash, not followed by a slash or backslash; printable ASCII, which browsers keep unchanged.
 _LOCAL: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
@@ -226,7 +226,7 @@ def local_path(text: str | None) -> str:
     Schemes and hosts (`//x`), their look-alikes in browsers (`/\\x`, tabs and line breaks inside)
     and texts longer than 2,048 characters are not paths of this site.
     """
-    if text and len(text) <= LONGEST and _LOCAL.fullmatch(text):
+    if text and len(text) <= MAX_PATH_CHARACTERS and _LOCAL.fullmatch(text):
         return text
     return HOME
 
@@ -273,7 +273,7 @@ class Rendering:
             "assets": assets.folder,
             "find": FIND,
             "csrf_header": CSRF_HEADER,
-            "most_searched": MOST_SEARCHED,
+            "most_searched": MAX_SEARCHED_ROWS,
         }
 
     def page(self, template: str, /, status: int = 200, **context: Any) -> Response:

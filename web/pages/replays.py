@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from fw_actors.documents.fields import iso
 from fw_actors.webhooks.health import labels_of
 from fw_actors.webhooks.replay import (
-    MAX_COUNTED,
+    MAX_COUNTED_DELIVERIES,
     MAX_COUNTED_IN_LIST,
     ReplayRun,
     ReplayState,
@@ -34,7 +34,7 @@ CURRENT: Final = "Bulk replays"
 DELIVERY: Final = "Webhook Delivery"
 OF_WEBHOOK: Final = 5
 """The number of runs on a Webhook's page, the last ones."""
-MOST_NAMED: Final = 3
+MAX_NAMED_VALUES: Final = 3
 _BOUNDS: Final[Mapping[str, str]] = {">=": "since", "<": "until"}
 _TONES: Final[Mapping[str, str]] = {
     ReplayState.RUNNING.value: PLAIN, ReplayState.DONE.value: GOOD,
@@ -91,7 +91,9 @@ class ReplayPages(FramedPages):
         wanted = exchange.argument("run")
 
         def view(fw: Fw) -> dict[str, Any]:
-            return {"run": shown_run(fw, self._gateway.bulk.get(fw, wanted), MAX_COUNTED)}
+            return {
+                "run": shown_run(fw, self._gateway.bulk.get(fw, wanted), MAX_COUNTED_DELIVERIES)
+            }
 
         return await self._page(exchange, "replay.html", CURRENT, view)
 
@@ -170,5 +172,7 @@ def _words(fw: Fw, field: Any, operator: str, value: Any) -> str:
     if field == "webhook" and operator == "=":
         value = labels_of(fw.tx, [str(value)]).get(str(value), value)
     if isinstance(value, list):
-        value = ", ".join(map(str, value)) if len(value) <= MOST_NAMED else f"{len(value)} values"
+        value = (
+            ", ".join(map(str, value)) if len(value) <= MAX_NAMED_VALUES else f"{len(value)} values"
+        )
     return f"{name}{'' if operator == '=' else f' {operator}'} {value}"

@@ -10,7 +10,7 @@ from fw_actors.documents.fields import iso
 from fw_actors.ops.console_facts import locked_identifiers
 from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.health import (
-    MAX_WAITING,
+    MAX_WAITING_DELIVERIES,
     OutcomeCounts,
     WebhookHealth,
     counts_by_hour,
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 WEBHOOK, DELIVERY, MAIL = "Webhook", "Webhook Delivery", "Email Delivery"
 RECENT: Final = 10
-MOST_CHOICES: Final = 200
-MOST_FAILING: Final = 10
+MAX_CHOICES: Final = 200
+MAX_FAILING_WEBHOOKS: Final = 10
 CHART_HOURS: Final = 24
 CHART_HEIGHT: Final = 40
 _TONES: Final[Mapping[str, str]] = {
@@ -159,8 +159,8 @@ def waiting_of(health: WebhookHealth) -> str:
 
 
 def _counted(number: int) -> str:
-    """Return a number that was counted up to `MAX_WAITING`."""
-    return f"{number:,}{' or more' if number >= MAX_WAITING else ''}"
+    """Return a number that was counted up to `MAX_WAITING_DELIVERIES`."""
+    return f"{number:,}{' or more' if number >= MAX_WAITING_DELIVERIES else ''}"
 
 
 def _bars(hours: list[tuple[int, OutcomeCounts]]) -> Iterator[ChartBar]:
@@ -222,7 +222,7 @@ def with_names(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
 
 def choices_of(labels: Mapping[str, str], value: str) -> tuple[FilterChoice, ...]:
     """Return the Webhooks by name; none if there are too many to choose from."""
-    if not labels or len(labels) > MOST_CHOICES:
+    if not labels or len(labels) > MAX_CHOICES:
         return ()
     named = {**labels, **({value: value} if value and value not in labels else {})}
     ordered = sorted(named.items(), key=lambda pair: pair[1].lower())
@@ -231,7 +231,7 @@ def choices_of(labels: Mapping[str, str], value: str) -> tuple[FilterChoice, ...
 
 def webhook_labels(fw: Fw) -> dict[str, str]:
     """Return the label of each Webhook, by its id."""
-    rows = fw.get_list(WEBHOOK, [], ["name", "title", "url"], limit=MOST_CHOICES + 1)
+    rows = fw.get_list(WEBHOOK, [], ["name", "title", "url"], limit=MAX_CHOICES + 1)
     return {row["name"]: label_of_webhook(row["title"], row["url"]) for row in rows}
 
 
@@ -263,13 +263,13 @@ def _attention(fw: Fw, service: ServiceState) -> Iterator[AttentionLine]:
             f"{changed} changed on another server; this one uses the change after a restart",
             document_path(WEBHOOK, stale[0]) if len(stale) == 1 else list_path(WEBHOOK),
         )
-    for each in failing_webhooks(fw.tx, service, MOST_FAILING):
+    for each in failing_webhooks(fw.tx, service, MAX_FAILING_WEBHOOKS):
         yield AttentionLine(
             f"{each.label} fails: {each.failures:,} attempts in a row, {waiting_of(each)} waiting",
             document_path(WEBHOOK, each.name), time_or_empty(each.failing_since),
             sentence(each.last_error),
         )  # fmt: skip
-    paused = [each.webhook for each in paused_webhooks(fw.tx)[:MOST_FAILING]]
+    paused = [each.webhook for each in paused_webhooks(fw.tx)[:MAX_FAILING_WEBHOOKS]]
     for each in health_of(fw.tx, paused, service).values():
         yield AttentionLine(
             f"{each.label} is paused, {waiting_of(each)} waiting",
@@ -286,7 +286,7 @@ def _attention(fw: Fw, service: ServiceState) -> Iterator[AttentionLine]:
         noun = "identifier is" if locked == 1 else "identifiers are"
         yield AttentionLine(f"{locked:,} {noun} locked", "/app/console#locks-title")
     failed_mails = [["status", "=", "Failed"]]
-    mails = len(fw.get_list(MAIL, failed_mails, ["name"], "creation desc", MAX_WAITING))
+    mails = len(fw.get_list(MAIL, failed_mails, ["name"], "creation desc", MAX_WAITING_DELIVERIES))
     if mails:
         noun = "mail has" if mails == 1 else "mails have"
         yield AttentionLine(f"{_counted(mails)} {noun} failed", f"{list_path(MAIL)}?status=Failed")

@@ -17,7 +17,14 @@ from fw_actors.errors import BadRequestError, OverloadedError
 from web import response_schemas
 from web.exchange import Exchange
 from web.json_input import CharacterRules, read_struct
-from web.operations import SMALL, Authentication, BodyRule, Operation, OperationHandler, Route
+from web.operations import (
+    SMALL_BODY_BYTES,
+    Authentication,
+    BodyRule,
+    Operation,
+    OperationHandler,
+    Route,
+)
 from web.response import CSRF_HEADER, Response, clear_cookie, json_response, set_cookie
 from web.response_schemas import LinkResponse, OkResponse
 from web.routes.operations import NO_ARGUMENTS, value_or_none
@@ -60,7 +67,7 @@ class AccessRoutes:
     def routes(self) -> list[Route]:
         """Return the routes."""
         sign_in_body = BodyRule(
-            partial(read_struct, kind=SignInRequest, texts=PASSWORD), limit=SMALL
+            partial(read_struct, kind=SignInRequest, texts=PASSWORD), limit=SMALL_BODY_BYTES
         )
         sign_in = Operation(
             self.sign_in,
@@ -239,6 +246,6 @@ def _route(
     admit: Callable[[Exchange], Awaitable[None]] | None = None,
     response: type[msgspec.Struct] = OkResponse,
 ) -> Route:
-    body = BodyRule(partial(read_struct, kind=kind, texts=LINK_PASSWORD), limit=SMALL)
+    body = BodyRule(partial(read_struct, kind=kind, texts=LINK_PASSWORD), limit=SMALL_BODY_BYTES)
     post = Operation(handle, Authentication.IGNORED, body, admit=admit, response=response)
     return Route(AUTH + name, {"POST": post})

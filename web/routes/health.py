@@ -14,15 +14,15 @@ from prometheus_client.registry import Collector
 
 from fw_actors.access.sessions import Caller
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.metrics import Reading
+from fw_actors.actors.metrics import MetricSample
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import OverloadedError, PermissionDeniedError
-from web.exchange import Exchange, Traffic, has_forwarding_header, is_loopback
+from web.exchange import Exchange, RequestMetrics, has_forwarding_header, is_loopback
 from web.operations import Authentication, Operation, Route
 from web.response import Response, json_response
 from web.response_schemas import OkResponse
 
-AllReadings = Callable[[], Awaitable[Sequence[Reading]]]
+CollectSamples = Callable[[], Awaitable[Sequence[MetricSample]]]
 
 METRICS: Final = "/metrics"
 ALWAYS_SERVED: Final = frozenset({"/api/health", "/api/ready"})
@@ -35,10 +35,13 @@ class HealthRoutes:
     """The routes of health, readiness and metrics."""
 
     def __init__(
-        self, gateway: Gateway, traffic: Traffic, of_service: AllReadings | None = None
+        self,
+        gateway: Gateway,
+        request_metrics: RequestMetrics,
+        of_service: CollectSamples | None = None,
     ) -> None:
         """`of_service` returns the samples of all processes, if the service has several."""
-        self._gateway, self.traffic, self._of_service = gateway, traffic, of_service
+        self._gateway, self.request_metrics, self._of_service = gateway, request_metrics, of_service
         self._check: _ReadinessCheck | None = None
         self._process = ProcessCollector(registry=None)
 
@@ -97,18 +100,20 @@ class HealthRoutes:
         """Return the metrics as text, without a check of who reads them."""
         registry = CollectorRegistry(auto_describe=False)
         if self._of_service is not None:
-            readings = await self._of_service()
+            samples = await self._of_service()
         else:
-            own = (*await self._gateway.readings(), *self.traffic.readings())
-            readings = [*own, *readings_of(self._process)]
-        registry.register(_MetricsCollector(readings))
+            own = (*await self._gateway.samples(), *self.request_metrics.samples())
+            samples = [*own, *samples_of(self._process)]
+        registry.register(_MetricsCollector(samples))
         return generate_latest(registry)
 
 
-def readings_of(collector: Collector) -> list[Reading]:
+def samples_of(collector: Collector) -> list[MetricSample]:
     """Return the samples of a collector of gauges and counters without labels."""
     return [
-        Reading(family.name, "counter" if family.type == "counter" else "gauge", text, sample.value)
+        MetricSample(
+            family.name, "counter" if family.type == "counter" else "gauge", text, sample.value
+        )
         for family in collector.collect()
         for text, sample in ((family.documentation, each) for each in family.samples)
     ]
@@ -129,13 +134,13 @@ def _is_managers_key(caller: Caller | None) -> bool:
 class _MetricsCollector:
     """Passes readings to prometheus-client, which formats them."""
 
-    def __init__(self, readings: Iterable[Reading]) -> None:
-        self._readings = readings
+    def __init__(self, samples: Iterable[MetricSample]) -> None:
+        self._samples = samples
 
     def collect(self) -> Iterable[Metric]:
         """Return one family for each name, in the order of the readings."""
         families: dict[str, _Family] = {}
-        for reading in self._readings:
+        for reading in self._samples:
             family = families.get(reading.name)
             if family is None:
                 family = families[reading.name] = _FAMILIES[reading.kind](

@@ -12,7 +12,7 @@ from fw_actors.actors.gateway import Gateway
 from fw_actors.documents.fields import iso
 from fw_actors.errors import BadRequestError
 from web.exchange import Exchange
-from web.json_input import LONGEST_INTEGER, MAX_INTEGER, PLAIN, CharacterRules, read_struct
+from web.json_input import MAX_INTEGER, MAX_INTEGER_CHARACTERS, PLAIN, CharacterRules, read_struct
 from web.operations import BodyRule, Operation, OperationHandler, Route
 from web.response_schemas import OkResponse
 
@@ -88,6 +88,6 @@ def whole_number(query: Mapping[str, str], name: str) -> int | None:
         return None
     if not (text.isascii() and text.isdigit()):
         raise BadRequestError(f"{name} must be a whole number, 0 or more.", field=name)
-    if len(text) > LONGEST_INTEGER or int(text) > MAX_INTEGER:
+    if len(text) > MAX_INTEGER_CHARACTERS or int(text) > MAX_INTEGER:
         raise BadRequestError(f"{name} must not exceed 2^53.", field=name)
     return int(text)

@@ -11,6 +11,7 @@ import msgspec
 
 from fw_actors.access.passwords import FIELD as NEW_PASSWORD
 from fw_actors.documents import rest
+from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.documents.registry import Whitelisted
 from fw_actors.errors import BadRequestError, NotFoundError, PermissionDeniedError
 from web.exchange import Exchange
@@ -225,9 +226,6 @@ def _listing(query: Any) -> dict[str, Any]:
     return wanted
 
 
-ADMINISTRATOR_ROLE: Final = "System Manager"
-
-
 class MethodRoutes(GatewayRoutes):
     """The route of the functions of apps, which are called by POST."""
 
@@ -268,5 +266,5 @@ class MethodRoutes(GatewayRoutes):
 
 
 def _require_role(roles: frozenset[str], function: Whitelisted) -> None:
-    if function.roles and not roles & {ADMINISTRATOR_ROLE, *function.roles}:
+    if function.roles and not roles & {SYSTEM_MANAGER, *function.roles}:
         raise PermissionDeniedError

@@ -12,16 +12,22 @@ import trio
 from fw_actors.actors.gateway import Gateway
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import (
     BadRequestError,
     OverloadedError,
     PermissionDeniedError,
     ValidationError,
 )
-from fw_actors.webhooks.diagnostics import TrialResult, delivery_report
+from fw_actors.webhooks.diagnostics import TestEventResult, delivery_report
 from fw_actors.webhooks.events import MAX_EVENTS
 from fw_actors.webhooks.pacing import WebhookPause
-from fw_actors.webhooks.replay import MAX_COUNTED, MAX_COUNTED_IN_LIST, ReplayRun, outcomes_of
+from fw_actors.webhooks.replay import (
+    MAX_COUNTED_DELIVERIES,
+    MAX_COUNTED_IN_LIST,
+    ReplayRun,
+    outcomes_of,
+)
 from web.exchange import Exchange
 from web.json_input import CharacterRules, ListReader, read_struct, to_struct
 from web.operations import BodyRule, Operation, Route
@@ -41,9 +47,9 @@ from web.response_schemas import (
     WebhookPauseResponse,
 )
 from web.routes.operations import SERVICES, GatewayRoutes, read_route, time_or_null, write_route
-from web.routes.resource import ADMINISTRATOR_ROLE, GivenVersion, version_or_none
+from web.routes.resource import GivenVersion, version_or_none
 
-PUBLISHERS: Final = frozenset({ADMINISTRATOR_ROLE, "Event Publisher"})
+PUBLISHERS: Final = frozenset({SYSTEM_MANAGER, "Event Publisher"})
 MAX_BATCH_BYTES: Final = 4 * MIB
 CHARACTERS_PER_CHECKPOINT: Final = 64 * KIB
 CONCURRENT_BATCHES: Final = 8
@@ -167,7 +173,7 @@ class WebhookRoutes(GatewayRoutes):
             ),
             write_route("webhooks.erase", self.erase, EraseRequest, response=ErasedResponse),
             write_route("webhooks.rotate", self.rotate, RotateRequest, response=RotatedResponse),
-            write_route("webhooks.test", self.test, TestRequest, response=TrialResult),
+            write_route("webhooks.test", self.test, TestRequest, response=TestEventResult),
             write_route("webhooks.pause", self.pause, PauseRequest, response=WebhookPauseResponse),
             write_route(
                 "webhooks.resume", self.resume, ResumeRequest, response=WebhookPauseResponse
@@ -437,7 +443,7 @@ def _run_response(run: ReplayRunDetails | None) -> Response:
     return json_response(ReplayRunResponse(run))
 
 
-def _details(fw: Fw, run: ReplayRun, most: int = MAX_COUNTED) -> ReplayRunDetails:
+def _details(fw: Fw, run: ReplayRun, most: int = MAX_COUNTED_DELIVERIES) -> ReplayRunDetails:
     outcomes = outcomes_of(fw.tx, run, most)
     return ReplayRunDetails(
         id=run.id,

@@ -21,14 +21,14 @@ from fw_actors.ops.site import Site
 from fw_actors.ops.stored_secrets import SecretFacts
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
-from fw_actors.rules.safe_output import SHORTEST_SECRET
+from fw_actors.rules.safe_output import MIN_SECRET_CHARACTERS
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Tx
 
 _TIMINGS: Final = 3
 _SLOW_MS: Final = 1000.0
 # OWASP Password Storage Cheat Sheet: memory (KiB) and passes of equal strength, one lane.
-_ENOUGH: Final = ((47_104, 1), (19_456, 2), (12_288, 3), (9_216, 4), (7_168, 5))
+_SUFFICIENT_COSTS: Final = ((47_104, 1), (19_456, 2), (12_288, 3), (9_216, 4), (7_168, 5))
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,9 @@ def evaluate_sign_in(facts: SignInFacts, login: LoginPolicy, argon2: Argon2) -> 
 
 def is_enough(argon2: Argon2) -> bool:
     """Return whether a hash costs at least OWASP's minimum."""
-    return any(argon2.memory_kib >= memory and argon2.time >= time for memory, time in _ENOUGH)
+    return any(
+        argon2.memory_kib >= memory and argon2.time >= time for memory, time in _SUFFICIENT_COSTS
+    )
 
 
 def _managers(count: int) -> Finding:
@@ -223,7 +225,7 @@ def _secret_findings(facts: SecretFacts) -> Iterator[Finding]:
 
 NAME: Final = "configuration"
 TITLE: Final = "Configuration"
-SHORTEST_KEY: Final = 32
+MIN_KEY_CHARACTERS: Final = 32
 """Characters of FW_SECRET_KEY; `fw init` generates as many random bytes."""
 
 
@@ -281,10 +283,11 @@ def _configuration_findings(config: Config) -> Iterator[Finding]:
 
 
 def _short_secrets(config: Config) -> Iterator[Finding]:
-    short = config.names_of_short_secrets(SHORTEST_SECRET)
+    short = config.names_of_short_secrets(MIN_SECRET_CHARACTERS)
     if short:
         yield warning(
-            f"passwords or secrets shorter than {SHORTEST_SECRET} characters: {', '.join(short)}; "
+            f"passwords or secrets shorter than {MIN_SECRET_CHARACTERS} characters: "
+            f"{', '.join(short)}; "
             "they are not redacted in the log and in errors",
             "Use longer ones.",
         )
@@ -297,9 +300,9 @@ def _secret_key(key: str | None) -> Finding:
             "Put secret.key back beside fw.json, or set FW_SECRET_KEY. A new site needs a new one: "
             "( umask 077; head -c 32 /dev/urandom | base64 > secret.key ).",
         )
-    if len(key) < SHORTEST_KEY:
+    if len(key) < MIN_KEY_CHARACTERS:
         return warning(
-            f"FW_SECRET_KEY is shorter than {SHORTEST_KEY} characters",
+            f"FW_SECRET_KEY is shorter than {MIN_KEY_CHARACTERS} characters",
             "Use 32 random bytes: head -c 32 /dev/urandom | base64. fw vault rekey moves "
             "stored secrets to a new key.",
         )

@@ -48,7 +48,7 @@ _DISABLED: Final = Statement(
     _OF_WEBHOOKS.where(_W.enabled == 0, _HEALTH.disabled == _HEALTH.failing_since)
 )
 
-_MAX_NAMED: Final = 5
+_MAX_NAMED_WEBHOOKS: Final = 5
 CERTIFICATE_DAYS: Final = 30
 
 
@@ -155,7 +155,7 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
 def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
     """Report Webhooks whose documents have values that cannot be used, or not for long."""
     if facts.lost_certificates:
-        names = ", ".join(facts.lost_certificates[:_MAX_NAMED])
+        names = ", ".join(facts.lost_certificates[:_MAX_NAMED_WEBHOOKS])
         yield problem(
             f"Webhooks whose client certificate cannot be used: {names}",
             "Their attempts fail. FW_CLIENT_CERT_<NAME> and FW_CLIENT_KEY_<NAME> must name files "
@@ -196,8 +196,12 @@ def _shown(webhooks: Sequence[WebhookSince]) -> list[dict[str, str]]:
 
 def _odd(names: tuple[str, ...], what: str, todo: str) -> Iterator[Finding]:
     if names:
-        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-        yield warning(f"{what}: Webhook {', '.join(names[:_MAX_NAMED])}{more}", todo)
+        more = (
+            f" and {len(names) - _MAX_NAMED_WEBHOOKS} more"
+            if len(names) > _MAX_NAMED_WEBHOOKS
+            else ""
+        )
+        yield warning(f"{what}: Webhook {', '.join(names[:_MAX_NAMED_WEBHOOKS])}{more}", todo)
 
 
 def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:

@@ -25,11 +25,11 @@ from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_SECOND
 from fw_actors.store import Tx
-from fw_actors.store.backup import examine_file
+from fw_actors.store.backup import check_integrity
 from fw_actors.store.schema import JOB, SESSION
 
 TOLERATED_MS: Final = 5_000
-_OLDEST_MS: Final = 1_735_689_600_000  # 2025: older than this program
+_MIN_CLOCK_MS: Final = 1_735_689_600_000  # 2025: older than this program
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ async def clock_facts(site: Site) -> ClockFacts:
 def evaluate_clock(facts: ClockFacts) -> Section:
     """Evaluate the clock."""
     ahead = facts.latest - facts.now
-    if facts.now < _OLDEST_MS:
+    if facts.now < _MIN_CLOCK_MS:
         finding = problem("the clock is years behind", "Set the clock (timedatectl).")
     elif ahead > TOLERATED_MS:
         finding = warning(
@@ -110,7 +110,7 @@ async def database_facts(site: Site) -> DatabaseFacts:
     path = site.config.sqlite_file
     if path is None:
         return await site.store.read(_ask_postgresql)
-    found = await trio.to_thread.run_sync(examine_file, path)
+    found = await trio.to_thread.run_sync(check_integrity, path)
     return DatabaseFacts(
         kind="sqlite",
         place=str(path),

@@ -43,7 +43,7 @@ class Intruder:
     def __post_init__(self) -> None:
         self._start = self.acting
         self._links = Links(self.site.registry, self.site.config.auth, self.site.entropy, "x:/")
-        self._mail = LinkMail(self._links, self.site.outbox, LogTransport(RecordingLog()))
+        self._mail = LinkMail(self._links, self.site.mail_queue, LogTransport(RecordingLog()))
 
     def run(self, calls: list[Callable[[Intruder], None]]) -> None:
         """Make the calls in order; a refusal undoes only its call."""

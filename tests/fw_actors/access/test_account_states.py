@@ -95,7 +95,7 @@ async def test_last_sign_in_outlives_its_session(office: Office) -> None:
     name = await user(office, "ada")
     assert (await state(office, name)).last_sign_in is None
     key = attempts.address_key(office.site.installation_key, "192.0.2.1")
-    await office.site.store.write(lambda tx: attempts.note_sign_in(tx, name, key, None))
+    await office.site.store.write(lambda tx: attempts.record_sign_in(tx, name, key, None))
     noted = office.site.clock.now()
     await trio.sleep(MS_PER_DAY / 1000)
     assert (await state(office, name)).last_sign_in == noted

@@ -10,7 +10,7 @@ import argon2
 import pytest
 import trio
 
-from fw_actors.access.hash_costs import MAX_ROWS, RecentCosts, count_change, stored_costs
+from fw_actors.access.hash_costs import MAX_COST_ROWS, RecentCosts, count_change, stored_costs
 from fw_actors.access.passwords import PasswordChange, set_password
 from fw_actors.config import Argon2
 from fw_actors.hashing import HashCost, Hasher, cost_of
@@ -149,16 +149,16 @@ async def test_stored_costs_are_compacted_beyond_a_page_of_changes(office: Offic
     stored = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43
 
     def change(tx: Tx) -> None:
-        for _ in range(MAX_ROWS):
+        for _ in range(MAX_COST_ROWS):
             count_change(tx, None, stored)
         count_change(tx, stored, None)
 
     await office.site.store.write(change)
     for _ in range(2):
         costs = await office.site.store.write(RecentCosts().get)
-        assert costs.counts == ((CHEAP, MAX_ROWS - 1),)
+        assert costs.counts == ((CHEAP, MAX_COST_ROWS - 1),)
         assert await office.sql("SELECT cost, hashes FROM fw_password_cost") == [
-            ("64,1,1", MAX_ROWS - 1)
+            ("64,1,1", MAX_COST_ROWS - 1)
         ]
 
 

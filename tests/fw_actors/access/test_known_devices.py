@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.access import sessions
-from fw_actors.access.sessions import MAX_DEVICES, device_key, forget_devices, note_device
+from fw_actors.access.sessions import MAX_DEVICES, delete_devices, device_key, record_device
 from fw_actors.mail import NewDevice, Notice, Template, TemplateValues, render
 from fw_actors.store import Tx
 from tests.fw_actors.office import Office
@@ -34,13 +34,13 @@ def test_device_key_is_browser_kind_and_network() -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_note_device_reports_later_devices_once_as_new(
+async def test_record_device_reports_later_devices_once_as_new(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with inline_site(tmp_path) as site:
 
         async def sign_in(user: str, device: bytes) -> bool:
-            return await site.store.write(lambda tx: note_device(tx, user, device))
+            return await site.store.write(lambda tx: record_device(tx, user, device))
 
         told = [await sign_in("ann", one) for one in (key(), key(), key(CHROME), key(CHROME))]
         bob = await sign_in("bob", key(CHROME))
@@ -62,13 +62,13 @@ async def test_known_devices_are_limited_to_the_latest(
 
     def work(tx: Tx) -> None:
         for number in range(MAX_DEVICES + 5):
-            note_device(tx, "ann", key(address=f"10.0.{number}.1"))
+            record_device(tx, "ann", key(address=f"10.0.{number}.1"))
 
     async with inline_site(tmp_path) as site:
         await site.store.write(work)
         count = "SELECT count(*) AS n FROM fw_known_device"
         [kept] = await site.write("Administrator", lambda fw: fw.db.sql(count))
-        await site.store.write(lambda tx: forget_devices(tx, "ann"))
+        await site.store.write(lambda tx: delete_devices(tx, "ann"))
         [left] = await site.write("Administrator", lambda fw: fw.db.sql(count))
     assert (kept["n"], left["n"]) == (MAX_DEVICES, 0)
 
@@ -83,7 +83,7 @@ async def test_known_devices_kept_are_the_most_recent(
     async def sign_in(number: int) -> bool:
         await trio.sleep(1)
         device = key(address=f"10.0.{number}.1")
-        return await office.site.store.write(lambda tx: note_device(tx, "ann", device))
+        return await office.site.store.write(lambda tx: record_device(tx, "ann", device))
 
     assert [await sign_in(number) for number in (1, 2, 3)] == [False, True, True]
     assert not await sign_in(2)
@@ -94,7 +94,7 @@ async def test_known_devices_kept_are_the_most_recent(
 async def test_known_devices_follow_rename_and_deletion_of_their_account(office: Office) -> None:
     """They stay those of the account, and are deleted with it (A-365)."""
     await office.hire("ada")
-    await office.site.store.write(lambda tx: note_device(tx, "ada", key()))
+    await office.site.store.write(lambda tx: record_device(tx, "ada", key()))
     await office.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
     assert await office.sql('SELECT "user" FROM fw_known_device') == [("lovelace",)]
     await office.do(lambda fw: fw.get_doc("User", "lovelace").delete())

@@ -85,7 +85,7 @@ async def test_reset_ends_all_sessions_and_mails_the_owner(
 async def make_key(site: MailSite, user: str, label: str, address: str = "") -> MadeKey:
     """Make an API key in a session, as `api_keys.createMyAPIKey` does."""
     one = site.site
-    own = SelfService(one.config.auth, one.accounts, one.api_keys, one.outbox)
+    own = SelfService(one.config.auth, one.accounts, one.api_keys, one.mail_queue)
     caller = Caller(user, frozenset(), session=f"of {user} for {label}")
 
     def work(fw: Fw) -> MadeKey:

@@ -10,8 +10,8 @@ def test_refused_addresses_remember_a_counter_until_it_opens() -> None:
     assert b"a" not in addresses
     addresses.remember(b"a")
     assert b"a" in addresses
-    addresses.forget(b"a")
-    addresses.forget(b"a")
+    addresses.discard(b"a")
+    addresses.discard(b"a")
     assert b"a" not in addresses
 
 

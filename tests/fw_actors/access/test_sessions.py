@@ -154,7 +154,7 @@ async def test_idle_session_is_not_counted_by_revoke_other_sessions(
     await begin(office, "other")
     site = office.site
     policy = replace(site.config.auth, session_idle_days=1)
-    own = SelfService(policy, site.accounts, site.api_keys, site.outbox)
+    own = SelfService(policy, site.accounts, site.api_keys, site.mail_queue)
     caller = Caller("ada", frozenset(), session="h-own")
     assert await site.write("ada", lambda fw: own.revoke_other_sessions(fw, caller)) == 1
     assert await office.sql("SELECT id FROM fw_session") == [("h-own",)]

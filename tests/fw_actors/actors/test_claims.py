@@ -163,8 +163,8 @@ async def test_claim_reads_limited_bytes_of_long_payloads(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, ordering: str
 ) -> None:
     """Further ones wait in the store, and neither an attempt nor a death is counted (B-218)."""
-    monkeypatch.setattr(claims, "MAX_READ", 2 * BODY)
-    monkeypatch.setattr(claims, "MAX_HELD", 5 * BODY)
+    monkeypatch.setattr(claims, "MAX_READ_BYTES", 2 * BODY)
+    monkeypatch.setattr(claims, "MAX_BYTES_IN_FLIGHT", 5 * BODY)
     receiver = WeighingReceiver(["200"], busy=0.5)
     async with delivering(tmp_path, receiver) as post:
         await post.webhook(ordering=ordering)
@@ -179,8 +179,8 @@ async def test_claim_reads_limited_bytes_of_long_payloads(
 async def test_claim_reads_payload_above_all_limits(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "MAX_READ", BODY // 4)
-    monkeypatch.setattr(claims, "MAX_HELD", BODY // 2)
+    monkeypatch.setattr(claims, "MAX_READ_BYTES", BODY // 4)
+    monkeypatch.setattr(claims, "MAX_BYTES_IN_FLIGHT", BODY // 2)
     receiver = WeighingReceiver(["200"], busy=0.5)
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
@@ -193,7 +193,7 @@ async def test_long_payloads_of_hanging_receiver_leave_bytes_for_others(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quarter of the bytes is kept from slow receivers, and short payloads need none (B-218)."""
-    monkeypatch.setattr(claims, "MAX_HELD", 8 * BODY)
+    monkeypatch.setattr(claims, "MAX_BYTES_IN_FLIGHT", 8 * BODY)
     receiver = AnsweringHost("b.example", busy=0.1)
     async with delivering(tmp_path, receiver, backoff_seconds=0.1, backoff_cap_seconds=1) as post:
         for number in range(8):
@@ -213,7 +213,7 @@ async def test_claim_reads_no_long_payload_that_is_not_sent(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The deliveries of a deleted Webhook have no receiver whose window limits their number."""
-    monkeypatch.setattr(claims, "MAX_HELD", 0)
+    monkeypatch.setattr(claims, "MAX_BYTES_IN_FLIGHT", 0)
     receiver = ScriptedReceiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook()

@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.queue_worker import EVERY_SECONDS, ClockSkewRepair
+from fw_actors.actors.queue_worker import REPAIR_SECONDS, ClockSkewRepair
 from fw_actors.ops.site import Site
 from fw_actors.store import jobs
 from tests.mail_kit import RecordingLog
@@ -37,7 +37,7 @@ async def test_clock_skew_repair_recalls_far_job_and_logs_once(
         await repair.run(site.store, log, site.clock.now())
         assert await due_in(site) == [0.0]
         assert log.entries == [("queue.rescheduled", {"queue": "mail", "jobs": 1})]
-        await trio.sleep(EVERY_SECONDS)
+        await trio.sleep(REPAIR_SECONDS)
         await repair.run(site.store, log, site.clock.now())
         assert len(log.entries) == 1
 
@@ -58,7 +58,7 @@ async def test_clock_skew_repair_runs_once_per_minute(
         repair = ClockSkewRepair("mail", CAP_SECONDS)
         await repair.run(site.store, RecordingLog(), site.clock.now())
         await put(site, FAR_SECONDS * 10)
-        await trio.sleep(EVERY_SECONDS - 1)
+        await trio.sleep(REPAIR_SECONDS - 1)
         await repair.run(site.store, RecordingLog(), site.clock.now())
         assert (await due_in(site))[0] > FAR_SECONDS
         await trio.sleep(1)

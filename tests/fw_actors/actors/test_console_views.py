@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.console import SHARE, Answer, Console, ServiceConsole
+from fw_actors.actors.console import COST_RATIO, Console, RequestHandler, ServiceConsole
 from fw_actors.actors.console_view import MAX_SAMPLES
 from fw_actors.actors.metrics import Counter
 from fw_actors.config import ProcessPlace
@@ -49,10 +49,10 @@ class SilentNeighbour:
     unanswered: Sequence[int] = ()
 
     def __init__(self) -> None:
-        self.known: dict[str, Answer] = {}
+        self.known: dict[str, RequestHandler] = {}
 
-    def answers(self, what: str, answer: Answer) -> None:
-        self.known[what] = answer
+    def register(self, what: str, handler: RequestHandler) -> None:
+        self.known[what] = handler
 
     async def gather(self, what: str, argument: object = None, *, to: int | None = None) -> Any:
         return {}
@@ -125,4 +125,4 @@ async def test_console_reads_slow_store_for_fortieth_of_time(
         number = (await console.view(after=number)).number
     pauses = [after - before for before, after in pairwise(reads)]
     assert pauses
-    assert min(pauses) >= 2 * SHARE
+    assert min(pauses) >= 2 * COST_RATIO

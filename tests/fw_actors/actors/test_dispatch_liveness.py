@@ -129,7 +129,7 @@ async def test_delivery_that_may_start_waits_for_no_regular_poll(
 ) -> None:
     """Beside deliveries whose payloads are too long to be in flight together (B-237)."""
     random = Random(seed)
-    monkeypatch.setattr(claims, "MAX_HELD", 3 * claims.SHORT)
+    monkeypatch.setattr(claims, "MAX_BYTES_IN_FLIGHT", 3 * claims.MAX_INLINE_BYTES)
     claim, claimed_at, longest = DeliveryClaims.claim, 0.0, 0.0
 
     def noted(self: DeliveryClaims, *args: Any) -> Any:
@@ -152,7 +152,7 @@ async def test_delivery_that_may_start_waits_for_no_regular_poll(
             url = f"https://short{number}.test/hook"
             name = await post.webhook(url, "invoice.paid")
             webhooks[name] = str(parse_endpoint(url).origin)
-        drawn = {"name": "invoice.drawn", "data": {"text": "x" * claims.SHORT}}
+        drawn = {"name": "invoice.drawn", "data": {"text": "x" * claims.MAX_INLINE_BYTES}}
         events = random.choices([drawn, {"name": "invoice.paid", "data": {}}], k=10)
         write = delay_writes_randomly(monkeypatch, post.site.store, random, slowest_write)
         await write(lambda tx: post.site.handle(tx, "Administrator").webhooks.emit_many(events))
@@ -196,8 +196,8 @@ async def test_payloads_that_are_too_long_for_now_keep_no_slots(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bytes in flight are at their limit, and the turn is that of long payloads (B-218)."""
-    long = {"text": "x" * 2 * claims.SHORT}
-    monkeypatch.setattr(claims, "MAX_HELD", claims.SHORT)
+    long = {"text": "x" * 2 * claims.MAX_INLINE_BYTES}
+    monkeypatch.setattr(claims, "MAX_BYTES_IN_FLIGHT", claims.MAX_INLINE_BYTES)
     receiver = ScriptedReceiver(["200"])
     async with delivering(
         tmp_path, receiver, delivery_concurrency=8, per_receiver_concurrency=8

@@ -22,7 +22,7 @@ async def changed(site: MailSite, *users: str) -> None:
     """Queue a message without a link to each."""
     for user in users:
         await site.do(
-            lambda fw, user=user: site.site.outbox.to_user(  # type: ignore[misc]
+            lambda fw, user=user: site.site.mail_queue.to_user(  # type: ignore[misc]
                 fw.tx, Template.PASSWORD_CHANGED, user, owner="Administrator"
             )
         )

@@ -19,7 +19,7 @@ from fw_actors.actors.outcome_writer import (
     Recorded,
 )
 from fw_actors.errors import OverloadedError
-from fw_actors.rules.delivery import DeliveryStatus, Ending
+from fw_actors.rules.delivery import DeliveryStatus, OutcomeKind
 from fw_actors.runtime import ActorError, Ref, SeededEntropy, TrioClock, open_runtime
 from fw_actors.store import LeasedJob, Store, Tx
 from fw_actors.webhooks.claims import LeasedDelivery
@@ -148,7 +148,7 @@ class WriterBench:
         due = LeasedDelivery(job, None, self.lease_end, delivery, b"{}", 0, 6, "Queued")
         try:
             answer = await self.writer.ask(
-                Record(due, AttemptOutcome(Ending.DELIVERED, self.lease_end))
+                Record(due, AttemptOutcome(OutcomeKind.DELIVERED, self.lease_end))
             )
         except ActorError as error:
             self.answers[delivery] = error

@@ -32,7 +32,7 @@ from fw_actors.actors.queue_worker import (
 from fw_actors.documents.handle import Fw
 from fw_actors.ops.queued_jobs import APP_QUEUE
 from fw_actors.ops.site import Site
-from fw_actors.rules.delivery import Backoff, Verdict
+from fw_actors.rules.delivery import Backoff, Transition
 from fw_actors.rules.safe_output import Scrubber
 from fw_actors.runtime import ActorError, MailboxPolicy, Ref, SilentLog, open_runtime
 from fw_actors.runtime.testing import task_order
@@ -88,10 +88,10 @@ class SharedQueue(QueueWorker):
             given.current.discard(job.id)
         await self.settle(job, lambda tx: jobs.finish(tx, job.id, job.lease))
 
-    def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
-        if verdict.next_attempt is None:
+    def write_failure(self, tx: Tx, job: LeasedJob, transition: Transition, error: str) -> bool:
+        if transition.next_attempt is None:
             return jobs.fail(tx, job.id, job.lease, error)
-        return jobs.retry(tx, job.id, job.lease, verdict.next_attempt, error)
+        return jobs.retry(tx, job.id, job.lease, transition.next_attempt, error)
 
 
 class QueueNode:

@@ -20,7 +20,7 @@ from fw_actors.actors.queue_worker import (
     Waker,
     WakeUp,
 )
-from fw_actors.rules.delivery import Backoff, Verdict
+from fw_actors.rules.delivery import Backoff, Transition
 from fw_actors.rules.safe_output import Scrubber
 from fw_actors.runtime import (
     Actor,
@@ -53,15 +53,15 @@ class SlowQueue(QueueWorker):
 
     async def carry_out(self, job: LeasedJob) -> None:
         seconds = self._bench.seconds[min(len(self._bench.begun), len(self._bench.seconds) - 1)]
-        self._bench.begun.append(job.deaths)
+        self._bench.begun.append(job.expired_leases)
         await trio.sleep(seconds)
         if job.function == "fails":
             raise JobFailed("it failed.")
         await self.settle(job, lambda tx: jobs.finish(tx, job.id, job.lease))
 
-    def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
-        assert verdict.next_attempt is not None
-        return jobs.retry(tx, job.id, job.lease, verdict.next_attempt, error)
+    def write_failure(self, tx: Tx, job: LeasedJob, transition: Transition, error: str) -> bool:
+        assert transition.next_attempt is not None
+        return jobs.retry(tx, job.id, job.lease, transition.next_attempt, error)
 
 
 class Bench:

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.console import Answer, ServiceConsole
+from fw_actors.actors.console import RequestHandler, ServiceConsole
 from fw_actors.actors.dispatcher import Pause, Resume
 from fw_actors.config import ProcessPlace
 from fw_actors.errors import OverloadedError
@@ -47,7 +47,7 @@ class OtherProcess:
         self.unanswered: Sequence[int] = ()
         self.hangs = False
 
-    def answers(self, what: str, answer: Answer) -> None:
+    def register(self, what: str, handler: RequestHandler) -> None:
         """Do nothing: this process asks nothing."""
 
     async def gather(

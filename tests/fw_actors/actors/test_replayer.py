@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.background import A_DEFECT
+from fw_actors.actors.background import DEFECT_REASON
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.actors.sweeper import PAUSE_SECONDS, RETRY_SECONDS
 from fw_actors.errors import OverloadedError
@@ -189,7 +189,7 @@ async def test_bulk_replay_defect_fails_run_and_is_logged(
         await site.op("webhooks.replayMany", FAILED, sid=sid)
         await trio.sleep(1)
         over = await progress(site, sid)
-        assert (over["state"], over["error"]) == ("failed", A_DEFECT)
+        assert (over["state"], over["error"]) == ("failed", DEFECT_REASON)
         noted = await site.do(lambda fw: fw.get_all("Error Log", fields=["method"]))
         assert noted == [{"method": "replay of many"}]
         [told] = site.log.of("replay.ended_by_defect")

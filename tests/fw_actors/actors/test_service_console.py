@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.console import Answer, Console, ServiceConsole
+from fw_actors.actors.console import Console, RequestHandler, ServiceConsole
 from fw_actors.actors.console_view import (
     NO_STORE,
     ConsoleSample,
@@ -135,7 +135,7 @@ class SlowNeighbour:
         self.unanswered: Sequence[int] = ()
         self.asked: list[str] = []
 
-    def answers(self, what: str, answer: Answer) -> None:
+    def register(self, what: str, handler: RequestHandler) -> None:
         """Ignore the registration."""
 
     async def gather(

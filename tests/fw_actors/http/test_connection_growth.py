@@ -78,7 +78,7 @@ def in_use(pool: Pool, count: int, origin: Origin = HERE) -> Sequence[Connection
 
 async def test_post_waits_while_connection_to_its_origin_is_in_use(pool: Pool) -> None:
     first, second = in_use(pool, 2)
-    pool.give_back(first)
+    pool.release(first)
     assert pool.should_wait(HERE)
     pool.discard(second)
     assert not pool.should_wait(HERE)
@@ -129,11 +129,11 @@ async def test_longest_waiting_post_is_served_first(pool: Pool) -> None:
         for number in range(2):
             nursery.start_soon(wait, number)
             await wait_all_tasks_blocked()
-        pool.give_back(first)
+        pool.release(first)
         await wait_all_tasks_blocked()
         assert got == [(0, first)]
         assert (pool.statistics().in_use, pool.statistics().idle) == (1, 0)
-        pool.give_back(first)
+        pool.release(first)
     assert got == [(0, first), (1, first)]
 
 
@@ -143,7 +143,7 @@ async def test_post_gets_no_connection_of_another_origin(pool: Pool) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pool.wait, HERE, 1.0)
         await wait_all_tasks_blocked()
-        pool.give_back(other)
+        pool.release(other)
         assert pool.statistics().idle == 1
         nursery.cancel_scope.cancel()
 
@@ -162,7 +162,7 @@ async def test_wait_ends_with_the_last_connection(pool: Pool, ends: str) -> None
         await wait_all_tasks_blocked()
         if ends == "dead":
             cast(Held, last).reusable = False
-            pool.give_back(last)
+            pool.release(last)
         else:
             pool.discard(last)
     assert got == [None]
@@ -183,13 +183,13 @@ async def test_post_takes_the_place_of_a_closed_connection(pool: Pool, ends: str
             await wait_all_tasks_blocked()
         if ends == "dead":
             cast(Held, closed).reusable = False
-            pool.give_back(closed)
+            pool.release(closed)
         else:
             pool.discard(closed)
         await wait_all_tasks_blocked()
         assert got == [(0, None)]
         assert (pool.statistics().in_use, pool.statistics().idle) == (1, 0)
-        pool.give_back(hanging)
+        pool.release(hanging)
     assert got == [(0, None), (1, hanging)]
 
 
@@ -215,10 +215,10 @@ async def test_connection_that_comes_at_the_limit_is_not_lost(mock_clock: MockCl
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()
         mock_clock.jump(1.0)  # both happen in one pass of the scheduler
-        pool.give_back(connection)
+        pool.release(connection)
         await wait_all_tasks_blocked()
         assert got == [connection]
-        pool.give_back(connection)
+        pool.release(connection)
         assert (pool.statistics().in_use, pool.statistics().idle) == (0, 1)
 
 
@@ -228,7 +228,7 @@ async def test_cancelled_wait_takes_no_connection(pool: Pool) -> None:
         nursery.start_soon(pool.wait, HERE, 1.0)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-        pool.give_back(connection)
+        pool.release(connection)
     assert (pool.statistics().in_use, pool.statistics().idle) == (0, 1)
 
 

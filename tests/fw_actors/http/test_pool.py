@@ -77,7 +77,7 @@ def used(pool: Pool, origin: Origin = HERE) -> FakeConnection:
     """A connection that was dialled and came back."""
     connection = FakeConnection(origin)
     pool.add(connection)
-    pool.give_back(connection)
+    pool.release(connection)
     return connection
 
 
@@ -98,7 +98,7 @@ def test_pool_closes_connections_above_origin_limit(pool: Pool) -> None:
     for connection in connections:
         pool.add(connection)
     for connection in connections:
-        pool.give_back(connection)
+        pool.release(connection)
     assert [connection.closed for connection in connections] == [0, 0, 1]
 
 
@@ -115,12 +115,12 @@ def test_pool_keeps_connection_that_displaces_older_sibling(time: Time) -> None:
     mine = [FakeConnection(HERE), FakeConnection(HERE)]
     for connection in mine:
         pool.add(connection)
-    pool.give_back(mine[0])
+    pool.release(mine[0])
     used(pool, THERE)
-    pool.give_back(mine[1])
+    pool.release(mine[1])
     assert [connection.closed for connection in mine] == [1, 0]
     assert pool.take(HERE) is mine[1]
-    pool.give_back(mine[1])
+    pool.release(mine[1])
     time.now += 10.0
     pool.sweep()
     assert (mine[1].closed, pool.statistics().idle, pool.statistics().origins) == (1, 0, 0)
@@ -143,7 +143,7 @@ def test_origins_that_take_turns_keep_equal_shares(time: Time) -> None:
                     pool.add(connection)
                 taken.append(connection)
             for connection in taken:
-                pool.give_back(connection)
+                pool.release(connection)
             time.now += 1.0
     assert reused == dict.fromkeys(origins, 2)
     assert pool.statistics().idle == 8
@@ -179,7 +179,7 @@ def test_pool_keeps_nothing_after_close(pool: Pool) -> None:
     pool.add(out)
     pool.close_all()
     assert (idle.closed, out.closed) == (1, 0)
-    pool.give_back(out)
+    pool.release(out)
     assert (out.closed, pool.statistics().idle, pool.statistics().in_use) == (1, 0, 0)
 
 
@@ -217,7 +217,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(connection=consumes(out))
     def end_well(self, connection: FakeConnection) -> None:
         self.held.remove(connection)
-        self.pool.give_back(connection)
+        self.pool.release(connection)
 
     @rule(connection=consumes(out))
     def end_badly(self, connection: FakeConnection) -> None:

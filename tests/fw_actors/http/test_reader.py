@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.http import ProtocolError, ReceiverResponse, Times
-from fw_actors.http.response import MAX_RESPONSE, ResponseReader
+from fw_actors.http.response import MAX_RESPONSE_BYTES, ResponseReader
 
 END = b""  # the receiver closed the connection
 
@@ -84,7 +84,7 @@ WRONG = [
     [END],
     [b"HTTP/1.1 100 C\r\n\r\n" * 21],
     [b"HTTP/1.1 100 C\r\nno colon\r\n\r\n" * 21 + b"HTTP/1.1 200 OK\r\n\r\n"],
-    [b"HTTP/1.1 200 OK\r\nx: " + b"a" * (MAX_RESPONSE - 20)],
+    [b"HTTP/1.1 200 OK\r\nx: " + b"a" * (MAX_RESPONSE_BYTES - 20)],
 ]
 
 
@@ -204,7 +204,7 @@ def test_response_reader_limits_head_to_64_kib() -> None:
     """At most 64 KiB of an answer are read (B-143)."""
     interim = b"HTTP/1.1 103 E\r\nlink: " + b"a" * 10_000 + b"\r\n\r\n"
     reader = ResponseReader()
-    for _ in range(MAX_RESPONSE // len(interim)):
+    for _ in range(MAX_RESPONSE_BYTES // len(interim)):
         reader.feed(interim)
     with pytest.raises(ProtocolError, match="64 KiB"):
         reader.feed(interim[: reader.room])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fw_actors.errors import ValidationError
 from fw_actors.http import parse_endpoint
-from fw_actors.http.exchange import MAX_KEPT, RequestWriter
+from fw_actors.http.exchange import HEAD_CACHE_SIZE, RequestWriter
 
 VISIBLE = st.characters(min_codepoint=0x21, max_codepoint=0x7E)
 VALUES = st.text(VISIBLE, min_size=1).map(str.encode)
@@ -84,10 +84,10 @@ def test_request_writer_hides_refused_value() -> None:
 
 def test_request_writer_keeps_bounded_number_of_heads() -> None:
     writer, target = RequestWriter("1%d"), parse_endpoint("https://h")
-    for number in range(3 * MAX_KEPT):
+    for number in range(3 * HEAD_CACHE_SIZE):
         data = writer.write(target, b"", [(b"x-%d" % number, b"100%b")])
         assert data.endswith(b"fw-webhooks/1%%d\r\naccept: */*\r\nx-%d: 100%%b\r\n\r\n" % number)
-    assert writer.kept_heads == MAX_KEPT
+    assert writer.kept_heads == HEAD_CACHE_SIZE
 
 
 def test_request_writer_refuses_invalid_version() -> None:

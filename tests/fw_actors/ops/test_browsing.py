@@ -21,8 +21,8 @@ SEEN = ["name", "event", "attempts"]
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten records are many."""
-    monkeypatch.setattr(query, "MOST_COUNTED", 6)
-    monkeypatch.setattr(query, "MOST_SEARCHED", 4)
+    monkeypatch.setattr(query, "MAX_COUNTED_ROWS", 6)
+    monkeypatch.setattr(query, "MAX_SEARCHED_ROWS", 4)
 
 
 @pytest.fixture

@@ -20,16 +20,16 @@ from fw_actors.actors import sweeper
 from fw_actors.documents.query import list_page
 from fw_actors.errors import FwError
 from fw_actors.ops.doctor.delivery import receiver_backlogs, webhook_facts
-from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
+from fw_actors.rules.delivery import Backoff, DeliveryStatus, OutcomeKind
 from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.identifiers import parse_api_key
 from fw_actors.rules.lockout import Budget
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.attempts import (
+    archive_before_replay,
     attempts_of,
-    forget_attempts,
+    delete_attempts,
     keep_before_outcomes,
-    keep_before_replay,
 )
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.health import (
@@ -170,7 +170,7 @@ async def test_jobs_are_claimed_by_queue_and_settled_by_number(
         lambda tx: jobs.retry(tx, 1, "a token", 0, ""),
         lambda tx: jobs.fail(tx, 1, "a token", ""),
         lambda tx: jobs.renew(tx, 1, "a token", 1000),
-        lambda tx: jobs.give_back(tx, 1, "a token"),
+        lambda tx: jobs.release(tx, 1, "a token"),
         lambda tx: jobs.delete_held(tx, [1]),
         lambda tx: jobs.settle_all(tx, [jobs.Settlement(1, "a token", None, "")]),
     )
@@ -190,7 +190,7 @@ async def test_claim_and_outcomes_read_only_leased_deliveries(office: Office) ->
         lambda tx: deliveries.settle_all(
             tx,
             deliveries.outcome_batch(
-                [(due, AttemptOutcome(Ending.DELIVERED, tx.now)) for due in leased[0].due]
+                [(due, AttemptOutcome(OutcomeKind.DELIVERED, tx.now)) for due in leased[0].due]
             ),
         ),
     )
@@ -228,9 +228,9 @@ async def test_attempts_are_stored_read_and_deleted_by_delivery(office: Office) 
     found = await plans_of(
         office,
         lambda tx: keep_before_outcomes(tx, [(1, "a token")]),
-        lambda tx: keep_before_replay(tx, delivery, 6),
+        lambda tx: archive_before_replay(tx, delivery, 6),
         lambda tx: attempts_of(tx, delivery),
-        lambda tx: forget_attempts(tx, [delivery]),
+        lambda tx: delete_attempts(tx, [delivery]),
     )
     by_their_keys = {
         "fw_job": "id rowid", "doc_webhook_delivery": "name", "fw_delivery_attempt": "delivery"

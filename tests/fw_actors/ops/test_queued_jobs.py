@@ -34,7 +34,7 @@ def fail(tx: Tx, number: int) -> None:
         if job.id == number:
             jobs.fail(tx, job.id, "token", "ValueError: no paper")
         else:
-            jobs.give_back(tx, job.id, "token")
+            jobs.release(tx, job.id, "token")
 
 
 async def failed_job(office: Office) -> int:
@@ -78,7 +78,7 @@ async def test_jobs_are_listed_newest_first_without_deliveries(
     def work(tx: Tx) -> None:
         first = write(tx)
         jobs.enqueue(tx, queue="webhook", partition="hook", subject="msg_1")
-        office.site.outbox.to_user(
+        office.site.mail_queue.to_user(
             tx, Template.PASSWORD_CHANGED, "Administrator", owner="Administrator"
         )
         fail(tx, first)
@@ -144,7 +144,7 @@ async def test_finish_of_a_cancelled_job_has_no_effect(office: Office) -> None:
 
 async def test_mail_record_follows_retry_and_cancel_of_its_job(office: Office) -> None:
     await office.site.store.write(
-        lambda tx: office.site.outbox.to_user(
+        lambda tx: office.site.mail_queue.to_user(
             tx, Template.PASSWORD_CHANGED, "Administrator", owner="Administrator"
         )
     )

@@ -6,14 +6,14 @@ from __future__ import annotations
 import pytest
 
 from fw_actors.rules.delivery import (
-    NEXT,
+    NEXT_STATUS,
     Backoff,
     DeliveryStatus,
-    Ending,
-    Verdict,
-    decide,
-    ending_of,
-    outcome,
+    OutcomeKind,
+    Transition,
+    kind_of_status,
+    next_status,
+    next_transition,
 )
 
 TABLE = [  # how the attempt ended, while attempts remain, when they are exhausted
@@ -34,9 +34,9 @@ ANSWERS = [
 ]
 
 
-def test_outcome_table_covers_every_ending() -> None:
-    assert sorted(row[0] for row in TABLE) == sorted(ending.name for ending in Ending)
-    assert set(NEXT) == set(Ending)
+def test_next_status_covers_every_kind() -> None:
+    assert sorted(row[0] for row in TABLE) == sorted(kind.name for kind in OutcomeKind)
+    assert set(NEXT_STATUS) == set(OutcomeKind)
 
 
 def test_delivery_status_has_four_values() -> None:
@@ -44,47 +44,49 @@ def test_delivery_status_has_four_values() -> None:
     assert sorted(DeliveryStatus) == ["Failed", "Queued", "Retrying", "Sent"]
 
 
-@pytest.mark.parametrize(("ending", "remaining", "exhausted"), TABLE)
-def test_outcome_depends_on_ending_and_attempts_left(
-    ending: str, remaining: str, exhausted: str
+@pytest.mark.parametrize(("kind", "remaining", "exhausted"), TABLE)
+def test_next_status_depends_on_kind_and_attempts_left(
+    kind: str, remaining: str, exhausted: str
 ) -> None:
-    assert outcome(Ending[ending], 5, 6) == remaining
-    assert outcome(Ending[ending], 6, 6) == exhausted
+    assert next_status(OutcomeKind[kind], 5, 6) == remaining
+    assert next_status(OutcomeKind[kind], 6, 6) == exhausted
 
 
-@pytest.mark.parametrize(("status", "ending"), ANSWERS)
-def test_ending_of_classifies_status_codes(status: int, ending: str) -> None:
+@pytest.mark.parametrize(("status", "kind"), ANSWERS)
+def test_kind_of_status_classifies_status_codes(status: int, kind: str) -> None:
     """408, 429 and any 5xx are retried; all others are final (B-163, B-165)."""
-    assert ending_of(status) is Ending[ending]
+    assert kind_of_status(status) is OutcomeKind[kind]
 
 
 BACKOFF = Backoff(30.0, 3600.0)
 
 
-def test_decide_schedules_retry_after_attempt_end() -> None:
+def test_next_transition_schedules_retry_after_attempt_end() -> None:
     """The wait is counted from the end of the attempt, without jitter (B-192)."""
-    verdict = decide(
-        Ending.TRANSIENT, attempts_before=2, max_attempts=6, ended=1_000, backoff=BACKOFF
+    transition = next_transition(
+        OutcomeKind.TRANSIENT, attempts_before=2, max_attempts=6, ended=1_000, backoff=BACKOFF
     )
-    assert verdict == Verdict(DeliveryStatus.RETRYING, 3, 1_000 + 120_000)
+    assert transition == Transition(DeliveryStatus.RETRYING, 3, 1_000 + 120_000)
 
 
-def test_decide_allows_five_retries_of_six_attempts() -> None:
+def test_next_transition_allows_five_retries_of_six_attempts() -> None:
     """`max_attempts` is 6 by default, and counts all attempts (B-27, B-164)."""
     states = [
-        decide(Ending.TRANSIENT, attempts_before=n, max_attempts=6, ended=0, backoff=BACKOFF).status
+        next_transition(
+            OutcomeKind.TRANSIENT, attempts_before=n, max_attempts=6, ended=0, backoff=BACKOFF
+        ).status
         for n in range(6)
     ]
     assert states == ["Retrying"] * 5 + ["Failed"]
 
 
-@pytest.mark.parametrize("ending", [e for e in Ending if e is not Ending.TRANSIENT])
-def test_decide_sets_no_next_attempt_on_final_status(ending: Ending) -> None:
+@pytest.mark.parametrize("kind", [e for e in OutcomeKind if e is not OutcomeKind.TRANSIENT])
+def test_next_transition_sets_no_next_attempt_on_final_status(kind: OutcomeKind) -> None:
     """`next_attempt` is null once final (B-172)."""
-    verdict = decide(ending, attempts_before=0, max_attempts=6, ended=5, backoff=BACKOFF)
-    assert (verdict.next_attempt, verdict.attempts) == (None, 1)
+    transition = next_transition(kind, attempts_before=0, max_attempts=6, ended=5, backoff=BACKOFF)
+    assert (transition.next_attempt, transition.attempts) == (None, 1)
 
 
-def test_outcome_is_failed_beyond_attempt_limit() -> None:
+def test_next_status_is_failed_beyond_attempt_limit() -> None:
     """A replay may have lowered the number below what was counted."""
-    assert outcome(Ending.TRANSIENT, 9, 6) == "Failed"
+    assert next_status(OutcomeKind.TRANSIENT, 9, 6) == "Failed"

@@ -79,7 +79,7 @@ ENDED = (
             "has died, another process then takes the delivery over.",
         ),
         ({"leased": True}, WaitReason.LEASE_ENDED, None, ENDED.format(1)),
-        ({"leased": True, "deaths": 2}, WaitReason.LEASE_ENDED, None, ENDED.format(3)),
+        ({"leased": True, "expired_leases": 2}, WaitReason.LEASE_ENDED, None, ENDED.format(3)),
         ({"webhook_enabled": False}, WaitReason.DISABLED, NOW - 1, DISABLED),
         (
             {"webhook_enabled": None, "next_at": NOW + 9}, WaitReason.DELETED, NOW + 9,
@@ -135,7 +135,7 @@ def test_explain_reports_paused_receiver() -> None:
         webhook_enabled=st.sampled_from([True, False, None]),
         next_at=st.one_of(st.none(), st.integers(NOW - 10_000, NOW + 10_000)),
         leased=st.booleans(),
-        deaths=st.integers(0, 5),
+        expired_leases=st.integers(0, 5),
         receiver=st.just(RECEIVER),
         ahead=st.integers(0, 1000),
         in_flight=st.integers(0, 16),

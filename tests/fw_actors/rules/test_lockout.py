@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.access.attempts import Region
+from fw_actors.access.attempts import CounterBucket
 from fw_actors.rules.lockout import (
     SHARED_ATTEMPTS,
     Budget,
@@ -99,11 +99,11 @@ def test_refusal_seconds_of_lock_has_millisecond_precision(left: int) -> None:
 
 
 @given(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
-def test_region_holds_keys_with_its_prefix(key: bytes, other: bytes) -> None:
-    region = Region.of(key)
-    assert region.first <= key <= region.last
-    assert (region.first <= other <= region.last) is (other[:2] == key[:2])
-    assert Region.of(region.shared) == region
+def test_bucket_holds_keys_with_its_prefix(key: bytes, other: bytes) -> None:
+    bucket = CounterBucket.of(key)
+    assert bucket.first <= key <= bucket.last
+    assert (bucket.first <= other <= bucket.last) is (other[:2] == key[:2])
+    assert CounterBucket.of(bucket.shared) == bucket
 
 
 def test_shared_budget_keeps_window_and_never_locks() -> None:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.receivers import NoticePolicy, OutageAct, ReceiverOutage, outage_act
+from fw_actors.rules.receivers import NoticePolicy, OutageAction, ReceiverOutage, outage_action
 
 HOUR, DAY = 3_600_000, 86_400_000
 BOTH = NoticePolicy(notice_hours=24, disable_days=3)
-NOTICE, DISABLE, END = OutageAct.NOTICE, OutageAct.DISABLE, OutageAct.END
+NOTICE, DISABLE, END = OutageAction.NOTICE, OutageAction.DISABLE, OutageAction.END
 
 
 def failing(lasted: int = 0, **changes: object) -> ReceiverOutage:
@@ -22,7 +22,7 @@ def failing(lasted: int = 0, **changes: object) -> ReceiverOutage:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "after", "policy", "act"),
+    ("trouble", "after", "policy", "action"),
     [
         (failing(), DAY - 1, BOTH, None),
         (failing(), DAY, BOTH, NOTICE),
@@ -42,17 +42,17 @@ def failing(lasted: int = 0, **changes: object) -> ReceiverOutage:
         (failing(3 * DAY), 3 * DAY, NoticePolicy(24, 0), NOTICE),
     ],
 )
-def test_outage_act_follows_state_and_policy(
-    trouble: ReceiverOutage, after: int, policy: NoticePolicy, act: OutageAct | None
+def test_outage_action_follows_state_and_policy(
+    trouble: ReceiverOutage, after: int, policy: NoticePolicy, action: OutageAction | None
 ) -> None:
-    assert outage_act(trouble, 1000 + after, policy) is act
+    assert outage_action(trouble, 1000 + after, policy) is action
 
 
 @given(st.floats(0.0001, 100))
 def test_notice_policy_has_whole_milliseconds(hours: float) -> None:
     """The rule and the store's statement then agree on when the period ends."""
     policy = NoticePolicy(hours, 0)
-    assert outage_act(failing(), 1000 + policy.notice_ms - 1, policy) is None
-    assert outage_act(failing(), 1000 + policy.notice_ms, policy) is NOTICE
+    assert outage_action(failing(), 1000 + policy.notice_ms - 1, policy) is None
+    assert outage_action(failing(), 1000 + policy.notice_ms, policy) is NOTICE
     assert isinstance(policy.notice_ms, int)
     assert isinstance(NoticePolicy(0, hours).disable_ms, int)

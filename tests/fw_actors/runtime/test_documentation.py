@@ -17,7 +17,7 @@ from fw_actors.runtime import Actor, MailboxPolicy, RestartIntensity
 from fw_actors.runtime.cell import COARSE, MAX_INSPECTIONS, RECENT_TYPES, SECONDS_PER_BATCH
 from fw_actors.runtime.clock import SHUTDOWN_SECONDS, START_SECONDS
 from fw_actors.runtime.keyed_pool import STOPPING_SECONDS
-from fw_actors.runtime.mailbox import FED_IN_A_ROW, MAX_FROM_THREADS, REMEMBERED
+from fw_actors.runtime.mailbox import FED_IN_A_ROW, KEPT_DEAD_LETTERS, MAX_FROM_THREADS
 from fw_actors.runtime.supervision import MAX_UNDELIVERED
 from fw_actors.runtime.topics import CAPACITY, EVENTS_KEPT, MAX_MEMBERS
 from supervisors.tree import MAX_DYNAMIC_CHILDREN, STOP_SECONDS
@@ -101,7 +101,7 @@ def test_page_names_every_public_name(name: str) -> None:
         f"beyond `max_members` ({MAX_MEMBERS:,})",
         f"`TopicOverflow.DROP_OLDEST` with {EVENTS_KEPT} events",
         f"types of the last {RECENT_TYPES} messages",
-        f"the counts and last {REMEMBERED} of its `DeadLetter`s",
+        f"the counts and last {KEPT_DEAD_LETTERS} of its `DeadLetter`s",
         f"at its `limit` ({MAX_DYNAMIC_CHILDREN}; also",
     ],
 )

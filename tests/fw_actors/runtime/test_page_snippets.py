@@ -74,7 +74,7 @@ KINDS: dict[type, set[str]] = {
     Listener: {"join", "schedule"},
     Runtime: {
         "add_node", "cell", "check_open", "check_thread", "count_late_reply", "mailbox_of",
-        "note_overdue", "note_slow", "remove_node",
+        "report_overdue", "report_slow", "remove_node",
     },
     Supervisor: {"cells", "start", "terminate"},
     DynamicSupervisor: {"attach"},

@@ -89,7 +89,7 @@ async def test_claim_takes_over_expired_lease_and_counts_death(
     await queue.write(put())
     for deaths in range(3):
         (job,) = await queue.write(take(token=f"t{deaths}"))
-        assert (job.deaths, job.attempts) == (deaths, 0)
+        assert (job.expired_leases, job.attempts) == (deaths, 0)
         assert await queue.write(take(token="early")) == []
         clock.ms += LEASE_MS
 
@@ -99,7 +99,7 @@ OUTCOMES: dict[str, Outcome] = {
     "retry": lambda tx, job, token: jobs.retry(tx, job, token, 2_000_000, "timeout: late"),
     "finish": jobs.finish,
     "fail": lambda tx, job, token: jobs.fail(tx, job, token, "status: 404"),
-    "give_back": jobs.give_back,
+    "release": jobs.release,
 }
 
 
@@ -123,7 +123,7 @@ NO_LEASE = {"lease": None}
 AFTER = [  # after one death, so that its count is visible
     ("retry", {"next_at": 2_000_000, "attempts": 1, "deaths": 0, "error": "timeout: late"}),
     ("fail", {"next_at": None, "attempts": 1, "deaths": 0, "error": "status: 404"}),
-    ("give_back", {"next_at": 1_040_000, "attempts": 0, "deaths": 1, "error": None}),
+    ("release", {"next_at": 1_040_000, "attempts": 0, "deaths": 1, "error": None}),
 ]
 
 
@@ -246,7 +246,7 @@ async def test_lease_takes_same_jobs_as_claim(queue: Store, clock: SteppedClock)
         ("w2", clock.ms),
     ]
     clock.ms += LEASE_MS
-    assert [job.deaths for job in await queue.write(take(token="t2"))] == [1, 1, 1]
+    assert [job.expired_leases for job in await queue.write(take(token="t2"))] == [1, 1, 1]
 
 
 async def test_renew_extends_lease_of_holder_only(queue: Store, clock: SteppedClock) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.store import Like, Store
-from fw_actors.store.query_limits import SHORT, like_long
+from fw_actors.store.query_limits import MAX_NATIVE_LIKE_BYTES, like_long
 from tests.fw_actors.store.conftest import OpenStore
 
 PATTERNS = st.text("ab%_\\é.*", max_size=12).filter(
@@ -45,8 +45,8 @@ CASES = [  # pattern, text, whether it matches
     ("%(a|b)[c]^$+?{2}", "x" * 5000 + "(A|B)[C]^$+?{2}", True),
     ("x%\n%é", "x" * 5000 + "\né", True),
     ("%É", "x" * 5000 + "é", False),  # ASCII letters alone
-    ("_" * SHORT, "é" * SHORT, True),
-    ("_" * SHORT, "é" * (SHORT + 1), False),
+    ("_" * MAX_NATIVE_LIKE_BYTES, "é" * MAX_NATIVE_LIKE_BYTES, True),
+    ("_" * MAX_NATIVE_LIKE_BYTES, "é" * (MAX_NATIVE_LIKE_BYTES + 1), False),
     ("%", "x" * 5000, True),
     ("%" * 1000, "x" * 5000, True),
     ("x" + "%" * 500 + "y" + "%" * 498, "x" * 5000, False),
@@ -88,7 +88,7 @@ async def test_like_distinguishes_noncharacters_in_both_stores(
     open_store: OpenStore, pattern: str, text: str, matches: bool
 ) -> None:
     """`like` ignores the case of ASCII letters, and nothing else (D-35)."""
-    for padding in ("", "x" * SHORT):
+    for padding in ("", "x" * MAX_NATIVE_LIKE_BYTES):
         assert await matching(open_store, padding + pattern, padding + text) is matches
 
 

@@ -200,7 +200,7 @@ async def test_notice_during_write_is_heard_after_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: int
 ) -> None:
     """The group of the write goes on meanwhile, and takes further writes (O-17)."""
-    monkeypatch.setattr(sqlite_engine, "MAX_SECONDS", 60.0)
+    monkeypatch.setattr(sqlite_engine, "MAX_GROUP_SECONDS", 60.0)
     path, noticed, gate = tmp_path / "fw.db", trio.Event(), TransactionGate()
     async with opened(path) as store:
         store.on_external_commit(noticed.set)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
+from fw_actors.rules.delivery import Backoff, DeliveryStatus, OutcomeKind
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import LeasedDelivery
@@ -29,7 +29,7 @@ class EvenLimits:
     def may_read(self, stored: object) -> bool:
         return True
 
-    def hold(self, size: int) -> None:
+    def count_bytes(self, size: int) -> None:
         pass
 
 
@@ -59,24 +59,24 @@ class ClaimingProcess:
         )
         return batch.due
 
-    async def end(self, due: LeasedDelivery, ending: Ending = Ending.DELIVERED) -> None:
-        assert await self.end_all([due], ending) != [None]
+    async def end(self, due: LeasedDelivery, kind: OutcomeKind = OutcomeKind.DELIVERED) -> None:
+        assert await self.end_all([due], kind) != [None]
 
     async def end_all(
-        self, dues: Sequence[LeasedDelivery], ending: Ending = Ending.DELIVERED
+        self, dues: Sequence[LeasedDelivery], kind: OutcomeKind = OutcomeKind.DELIVERED
     ) -> Sequence[DeliveryStatus | None]:
         """End attempts in one batch; return the new statuses."""
 
         def work(tx: Tx) -> Sequence[DeliveryStatus | None]:
-            error = "" if ending is Ending.DELIVERED else "status: 400."
-            outcome = AttemptOutcome(ending, tx.now, 1, 200, b"", error)
+            error = "" if kind is OutcomeKind.DELIVERED else "status: 400."
+            outcome = AttemptOutcome(kind, tx.now, 1, 200, b"", error)
             batch = self._deliveries.outcome_batch([(due, outcome) for due in dues])
             return self._deliveries.settle_all(tx, batch)
 
         return await self._store.write(work)
 
-    async def give_back(self, due: LeasedDelivery) -> None:
-        await self._store.write(lambda tx: self._deliveries.give_back(tx, due))
+    async def release(self, due: LeasedDelivery) -> None:
+        await self._store.write(lambda tx: self._deliveries.release(tx, due))
 
 
 async def emit(office: Office, *documents: str) -> list[str]:
@@ -101,20 +101,20 @@ class OutcomeDepot:
         self.office = office
         self._deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
 
-    async def ended(self, *endings: str, **fields: Any) -> str:
+    async def ended(self, *kinds: str, **fields: Any) -> str:
         """Make a delivery whose attempts have these endings; return its id."""
         await self.office.subscribe(**fields)
         emitted = await self.office.do(lambda fw: fw.webhooks.emit("note.shared", {"n": 1}))
-        for ending in endings:
-            await self.attempt(ending)
+        for kind in kinds:
+            await self.attempt(kind)
         delivery: str = emitted["deliveries"][-1]
         return delivery
 
-    async def attempt(self, ending: str, most: int = 100) -> None:
+    async def attempt(self, kind: str, most: int = 100) -> None:
         def once(tx: Any) -> None:
             for due in self._deliveries.claim(tx, UnlimitedSlots(most), "token").due:
                 outcome = AttemptOutcome(
-                    Ending[ending], tx.now, 3, 400, b"what it said", "status: 400."
+                    OutcomeKind[kind], tx.now, 3, 400, b"what it said", "status: 400."
                 )
                 batch = self._deliveries.outcome_batch([(due, outcome)])
                 assert self._deliveries.settle_all(tx, batch) != [None]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
+from fw_actors.rules.delivery import Backoff, DeliveryStatus, OutcomeKind
 from fw_actors.webhooks.claims import (
     ClaimedBatch,
     LeasedDelivery,
@@ -68,10 +68,10 @@ class LeaseDepot:
         return due
 
     async def settle(
-        self, due: LeasedDelivery, ending: str = "DELIVERED", **ended: Any
+        self, due: LeasedDelivery, kind: str = "DELIVERED", **ended: Any
     ) -> DeliveryStatus | None:
         at = self.office.site.clock.now()
-        outcome = AttemptOutcome(Ending[ending], at, **ended)
+        outcome = AttemptOutcome(OutcomeKind[kind], at, **ended)
         return await self.office.site.store.write(
             lambda tx: self.deliveries.settle_all(
                 tx, self.deliveries.outcome_batch([(due, outcome)])

@@ -141,7 +141,7 @@ async def test_attempt_search_beyond_indexes_covers_newest_attempts(
     log: RecordedAttempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page says that only the newest attempts were searched (O-303)."""
-    monkeypatch.setattr(attempt_list, "MOST_SEARCHED", 1)
+    monkeypatch.setattr(attempt_list, "MAX_SEARCHED_ROWS", 1)
     page = await log.page(webhook=log.hooks[0], result=SENT)
     assert (page.attempts, page.newest_only) == ([], True)
     page = await log.page(webhook=log.hooks[0], result=SENT, until=1040)

@@ -10,9 +10,9 @@ from trio.testing import MockClock
 
 from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.http import Times
-from fw_actors.rules.delivery import Backoff, Ending
+from fw_actors.rules.delivery import Backoff, OutcomeKind
 from fw_actors.webhooks.attempts import (
-    MAX_KEPT,
+    MAX_KEPT_ATTEMPTS,
     AttemptHistory,
     AttemptTrace,
     attempts_of,
@@ -143,7 +143,7 @@ async def test_attempt_history_keeps_newest_30_attempts(
     async with delivering(tmp_path, Receiver(["404"])) as post:
         await post.webhook(max_attempts=4)
         [delivery] = await post.emit()
-        for _ in range(MAX_KEPT + 2):
+        for _ in range(MAX_KEPT_ATTEMPTS + 2):
             await post.settled(delivery)
             await post.replay(delivery)
         await post.settled(delivery)
@@ -151,9 +151,9 @@ async def test_attempt_history_keeps_newest_30_attempts(
             "Administrator", lambda fw: fw.db.sql("SELECT position FROM fw_delivery_attempt")
         )
         found = await history(post, delivery)
-    assert len(rows) == MAX_KEPT - 4
-    assert len(found.attempts) == MAX_KEPT - 4 + 1
-    assert max(row["position"] for row in rows) == MAX_KEPT + 2
+    assert len(rows) == MAX_KEPT_ATTEMPTS - 4
+    assert len(found.attempts) == MAX_KEPT_ATTEMPTS - 4 + 1
+    assert max(row["position"] for row in rows) == MAX_KEPT_ATTEMPTS + 2
 
 
 async def test_outcome_with_lost_lease_records_no_attempt(
@@ -169,7 +169,7 @@ async def test_outcome_with_lost_lease_records_no_attempt(
             fw.db.sql("UPDATE doc_webhook_delivery SET attempts = 1, status = 'Retrying'")
             [due] = deliveries.claim(fw.tx, UnlimitedSlots(), "ours").due
             fw.db.sql("UPDATE fw_job SET lease = 'theirs'")
-            outcome = AttemptOutcome(Ending.TRANSIENT, fw.tx.now, error="timeout: late.")
+            outcome = AttemptOutcome(OutcomeKind.TRANSIENT, fw.tx.now, error="timeout: late.")
             return deliveries.settle_all(fw.tx, deliveries.outcome_batch([(due, outcome)]))
 
         assert await post.site.write("Administrator", settle_too_late) == [None]

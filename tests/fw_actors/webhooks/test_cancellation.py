@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
-from fw_actors.rules.delivery import Ending
+from fw_actors.rules.delivery import OutcomeKind
 from fw_actors.webhooks.attempts import attempts_of, trigger_in_words
-from fw_actors.webhooks.cancellation import MAX_AT_ONCE
+from fw_actors.webhooks.cancellation import MAX_EXAMINED_DELIVERIES
 from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.health import health_of
 from tests.fw_actors.office import Office
@@ -53,7 +53,7 @@ async def test_cancel_is_recorded_after_earlier_attempts(office: Office) -> None
     (delivery,) = await emit(office, "a")
     process = ClaimingProcess(office)
     (due,) = await process.claim()
-    await process.end(due, Ending.TRANSIENT)
+    await process.end(due, OutcomeKind.TRANSIENT)
     await cancel(office, delivery)
     history = await office.site.store.read(lambda tx: attempts_of(tx, delivery))
     assert [(each.number, each.error) for each in history.attempts] == [
@@ -98,8 +98,10 @@ async def test_cancel_refuses_final_and_unknown_deliveries(office: Office) -> No
     sent, failed, cancelled = await emit(office, *"abc")
     process = ClaimingProcess(office)
     await cancel(office, cancelled)
-    for due, ending in zip(await process.claim(), (Ending.DELIVERED, Ending.REFUSED), strict=True):
-        await process.end(due, ending)
+    for due, kind in zip(
+        await process.claim(), (OutcomeKind.DELIVERED, OutcomeKind.REFUSED), strict=True
+    ):
+        await process.end(due, kind)
     for delivery, status in ((sent, "Sent"), (failed, "Failed"), (cancelled, "Failed")):
         with pytest.raises(ConflictError, match=f"is {status}; only Queued and Retrying"):
             await cancel(office, delivery)
@@ -133,7 +135,7 @@ async def test_cancel_releases_next_delivery_of_same_document(office: Office) ->
     assert due.delivery == first
     await cancel(office, second)  # parked behind the first, which is being sent
     assert await process.claim() == []
-    await process.end(due, Ending.TRANSIENT)
+    await process.end(due, OutcomeKind.TRANSIENT)
     await cancel(office, first)  # waits for its retry
     (due,) = await process.claim()
     assert due.delivery == third
@@ -165,7 +167,7 @@ async def test_cancel_matching_proceeds_in_steps_and_skips_leased_deliveries(
 ) -> None:
     """Deliveries in progress are skipped and counted (B-368)."""
     webhook = await office.subscribe()
-    await emit(office, *["a"] * (MAX_AT_ONCE + 50), *["b"] * 30)
+    await emit(office, *["a"] * (MAX_EXAMINED_DELIVERIES + 50), *["b"] * 30)
     held = of(await ClaimingProcess(office).claim(7))
     cancellations, write = office.site.cancellations, office.site.write
 
@@ -180,8 +182,12 @@ async def test_cancel_matching_proceeds_in_steps_and_skips_leased_deliveries(
     assert await matching(webhook="other", reference=("Note", "b")) == (0, 0, False)
     cancelled, _, more = await matching(reference=("Note", "b"))
     assert (cancelled >= 30 - len(held), more) == (True, False)
-    assert await matching(webhook=webhook) == (MAX_AT_ONCE, 0, True)
-    assert await matching(webhook=webhook) == (180 - 7 - cancelled - MAX_AT_ONCE, 7, False)
+    assert await matching(webhook=webhook) == (MAX_EXAMINED_DELIVERIES, 0, True)
+    assert await matching(webhook=webhook) == (
+        180 - 7 - cancelled - MAX_EXAMINED_DELIVERIES,
+        7,
+        False,
+    )
     left = await office.sql("SELECT name FROM doc_webhook_delivery WHERE status = 'Queued'")
     assert sorted(name for (name,) in left) == sorted(held)
 

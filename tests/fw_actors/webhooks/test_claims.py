@@ -11,8 +11,8 @@ import trio
 from fw_actors.rules.delivery import Backoff
 from fw_actors.store import StatementError, Tx
 from fw_actors.webhooks.claims import (
-    READ_AT_ONCE,
-    SHORT,
+    MAX_INLINE_BYTES,
+    WEBHOOKS_PER_READ,
     Head,
     Lease,
     Leased,
@@ -37,7 +37,7 @@ async def test_lease_lasts_timeout_plus_30_seconds(depot: LeaseDepot, timeout: i
     await trio.sleep(timeout + 29.999)
     assert (await depot.claim()).due == []
     await trio.sleep(0.001)
-    assert (await depot.due()).job.deaths == 1
+    assert (await depot.due()).job.expired_leases == 1
 
 
 async def test_claim_returns_exact_payload_and_current_webhook(depot: LeaseDepot) -> None:
@@ -114,11 +114,11 @@ async def test_claim_reports_more_if_only_the_last_webhook_is_done(depot: LeaseD
 async def test_claim_reports_more_if_the_webhooks_read_took_all_slots(office: Office) -> None:
     """Of Webhooks that were not read for want of slots, some may be due (B-238)."""
     depot = LeaseDepot(office)
-    for _ in range(READ_AT_ONCE + 1):
+    for _ in range(WEBHOOKS_PER_READ + 1):
         await office.subscribe()
     await depot.emit()
-    assert (await depot.claim(SlotsPerWebhook(most=READ_AT_ONCE))).more
-    assert not (await depot.claim(SlotsPerWebhook(most=READ_AT_ONCE))).more
+    assert (await depot.claim(SlotsPerWebhook(most=WEBHOOKS_PER_READ))).more
+    assert not (await depot.claim(SlotsPerWebhook(most=WEBHOOKS_PER_READ))).more
 
 
 async def test_claim_serves_longest_waiting_webhook_first(depot: LeaseDepot) -> None:
@@ -146,7 +146,7 @@ async def test_claim_serves_webhooks_that_are_not_read_with_the_first_ones(
     office: Office, packed: bool
 ) -> None:
     """Of thousands with pending deliveries, a claim reads those that it has slots for (B-237)."""
-    hooks = sorted([await office.subscribe() for _ in range(READ_AT_ONCE + 3)])
+    hooks = sorted([await office.subscribe() for _ in range(WEBHOOKS_PER_READ + 3)])
     depot = LeaseDepot(office, packed=packed)
     await depot.emit()
     *first, paused, deleted, last = hooks
@@ -209,7 +209,13 @@ async def test_leased_rows_are_equal_packed_and_row_by_row(office: Office) -> No
     """The packed rows are the fast path of the plain ones."""
     await office.subscribe()
     await office.subscribe(ordering="document")
-    for size in (1, SHORT - 100, SHORT, SHORT + 1, 10 * SHORT):
+    for size in (
+        1,
+        MAX_INLINE_BYTES - 100,
+        MAX_INLINE_BYTES,
+        MAX_INLINE_BYTES + 1,
+        10 * MAX_INLINE_BYTES,
+    ):
         await office.do(partial(emit_text, text="é" * size))
     packed = LeaseDepot(office)
     leased = (await packed.claim()).leased

@@ -12,7 +12,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fw_actors.rules.delivery import Ending
+from fw_actors.rules.delivery import OutcomeKind
 from fw_actors.store import statement
 from fw_actors.webhooks.deliveries import AttemptOutcome, readable
 from tests.fw_actors.office import open_office
@@ -93,14 +93,14 @@ async def test_settle_with_lost_lease_writes_nothing(depot: LeaseDepot) -> None:
         assert await depot.settle(late, ending) is None
     assert await depot.row() == before
     store = depot.office.site.store
-    assert not await store.write(lambda tx: depot.deliveries.give_back(tx, late))
+    assert not await store.write(lambda tx: depot.deliveries.release(tx, late))
 
 
 ENDED = [  # one of each, with all that an outcome can hold
-    AttemptOutcome(Ending.DELIVERED, START + 5, 7, 204, b"thanks \xc3\xa9\x00"),
-    AttemptOutcome(Ending.TRANSIENT, START + 6, 8, None, None, "timeout: 'late' \x00 \u2028."),
-    AttemptOutcome(Ending.REFUSED, START + 7, 9, 301, b"", "status: " + "é" * 600),
-    AttemptOutcome(Ending.DELIVERED, START + 8),
+    AttemptOutcome(OutcomeKind.DELIVERED, START + 5, 7, 204, b"thanks \xc3\xa9\x00"),
+    AttemptOutcome(OutcomeKind.TRANSIENT, START + 6, 8, None, None, "timeout: 'late' \x00 \u2028."),
+    AttemptOutcome(OutcomeKind.REFUSED, START + 7, 9, 301, b"", "status: " + "é" * 600),
+    AttemptOutcome(OutcomeKind.DELIVERED, START + 8),
 ]
 
 
@@ -246,25 +246,25 @@ async def test_lost_leases_are_counted_apart_until_outcome(depot: LeaseDepot) ->
     deaths = []
     for _ in range(7):
         due = await depot.due()
-        deaths.append(due.job.deaths)
+        deaths.append(due.job.expired_leases)
         await trio.sleep(40)
     assert deaths == [0, 1, 2, 3, 4, 5, 6]
     assert (await depot.row())["attempts"] == 0
     await depot.settle(await depot.due(), "TRANSIENT")
     await trio.sleep(30)
     due = await depot.due()
-    assert (due.job.deaths, due.attempts) == (0, 1)
+    assert (due.job.expired_leases, due.attempts) == (0, 1)
 
 
-async def test_give_back_makes_delivery_due_without_counting(depot: LeaseDepot) -> None:
+async def test_release_makes_delivery_due_without_counting(depot: LeaseDepot) -> None:
     """A cancelled attempt is not counted, and given back (O-31)."""
     await depot.office.subscribe()
     await depot.emit()
     due = await depot.due()
     store = depot.office.site.store
-    assert await store.write(lambda tx: depot.deliveries.give_back(tx, due))
+    assert await store.write(lambda tx: depot.deliveries.release(tx, due))
     again = await depot.due()
-    assert (again.attempts, again.job.deaths, again.status) == (0, 0, "Queued")
+    assert (again.attempts, again.job.expired_leases, again.status) == (0, 0, "Queued")
 
 
 CUTS = [  # body, what is kept

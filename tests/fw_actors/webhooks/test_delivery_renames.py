@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fw_actors.errors import DuplicateError
-from fw_actors.rules.delivery import Ending
+from fw_actors.rules.delivery import OutcomeKind
 from fw_actors.webhooks.claims import LeasedDelivery
 from tests.fw_actors.office import Office
 from tests.fw_actors.webhooks.claim_kit import ClaimingProcess
@@ -174,7 +174,7 @@ async def test_outcome_in_flight_counts_for_renamed_webhook(office: Office) -> N
     name = await office.subscribe("a.b")
     process = ClaimingProcess(office)
     for _ in range(3):
-        await process.end(await leased_by(process, office), Ending.REFUSED)
+        await process.end(await leased_by(process, office), OutcomeKind.REFUSED)
     due = await leased_by(process, office)
     await office.do(lambda fw: fw.get_doc("Webhook", name).rename("renamed"))
     await process.end(due)
@@ -203,7 +203,7 @@ async def test_lost_outcome_is_not_counted_beside_renamed_webhook(office: Office
     lost, due = await leased_by(process, office), await leased_by(process, office)
     await process.end(lost)
     await office.do(lambda fw: fw.get_doc("Webhook", name).rename("renamed"))
-    assert await process.end_all([lost, due], Ending.REFUSED) == [None, "Failed"]
+    assert await process.end_all([lost, due], OutcomeKind.REFUSED) == [None, "Failed"]
     assert await counts(office) == [("renamed", 1, 1)]
 
 

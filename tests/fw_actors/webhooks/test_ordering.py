@@ -13,7 +13,7 @@ import trio
 
 from fw_actors.documents import rest
 from fw_actors.errors import ConflictError, FwError
-from fw_actors.rules.delivery import Backoff, Ending, WaitReason, explain
+from fw_actors.rules.delivery import Backoff, OutcomeKind, WaitReason, explain
 from fw_actors.store import Tx, jobs, ordered_jobs
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import Deliveries
@@ -25,7 +25,7 @@ from tests.fw_actors.webhooks.claim_kit import RUNS, ClaimingProcess, FreeSlots,
 from tests.plans import Access, accesses, statements_of, unsought
 
 both_stores = pytest.mark.usefixtures("on_both_stores")
-ENDINGS = (Ending.DELIVERED, Ending.DELIVERED, Ending.TRANSIENT, Ending.REFUSED)
+KINDS = (OutcomeKind.DELIVERED, OutcomeKind.DELIVERED, OutcomeKind.TRANSIENT, OutcomeKind.REFUSED)
 
 
 @both_stores
@@ -36,12 +36,12 @@ async def test_ordered_claim_waits_for_final_predecessor(office: Office) -> None
     first = await process.claim()
     assert of(first) == [a1, b1]
     assert await process.claim() == []
-    await process.end(first[0], Ending.TRANSIENT)  # Retrying: it holds the others up
+    await process.end(first[0], OutcomeKind.TRANSIENT)  # Retrying: it holds the others up
     assert await process.claim() == []
     await trio.sleep(0.2)
     [again] = await process.claim()
     assert again.delivery == a1
-    await process.end(again, Ending.REFUSED)
+    await process.end(again, OutcomeKind.REFUSED)
     [second] = await process.claim()
     assert second.delivery == a2
     await process.end(second)
@@ -79,11 +79,11 @@ class Fates:
                 continue  # stays in flight
             del self._held[name]
             if fate < 0.4:
-                await process.give_back(due)
+                await process.release(due)
                 continue
-            ending = Ending.REFUSED if surely else self._random.choice(ENDINGS)
-            await process.end(due, ending)
-            if ending is not Ending.TRANSIENT or due.attempts == 1:
+            kind = OutcomeKind.REFUSED if surely else self._random.choice(KINDS)
+            await process.end(due, kind)
+            if kind is not OutcomeKind.TRANSIENT or due.attempts == 1:
                 self.ended[name].append(due.delivery)
 
     async def cancel_some(self) -> None:
@@ -191,12 +191,12 @@ async def test_replay_is_queued_behind_waiting_delivery(office: Office) -> None:
     assert (due.delivery, of(await process.claim())) == (a2, [a1])
 
 
-async def test_give_back_keeps_position_in_order(office: Office) -> None:
+async def test_release_keeps_position_in_order(office: Office) -> None:
     await office.subscribe(ordering="document")
     a1, _ = await emit(office, "a", "a")
     process = ClaimingProcess(office)
     [due] = await process.claim()
-    await process.give_back(due)
+    await process.release(due)
     assert of(await process.claim()) == [a1]
 
 
@@ -219,10 +219,10 @@ async def test_deleted_webhook_fails_all_ordered_deliveries(office: Office) -> N
     process = ClaimingProcess(office)
     [due] = await process.claim()
     await office.do(lambda fw: fw.get_doc("Webhook", webhook).delete())
-    await process.end(due, Ending.WITHDRAWN)
+    await process.end(due, OutcomeKind.WITHDRAWN)
     while dues := await process.claim():
         for each in dues:
-            await process.end(each, Ending.WITHDRAWN)
+            await process.end(each, OutcomeKind.WITHDRAWN)
     statuses = await office.sql("SELECT DISTINCT status FROM doc_webhook_delivery")
     assert statuses == [("Failed",)]
 

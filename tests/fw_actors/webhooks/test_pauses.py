@@ -73,7 +73,7 @@ async def test_claim_of_paused_webhook_reads_no_delivery(
         assert await claim(office) == ClaimedBatch(None, False, found.until)
     await resume(office, webhook)
     [due] = (await claim(office)).due
-    assert (due.attempts, due.job.deaths) == (0, 0)
+    assert (due.attempts, due.job.expired_leases) == (0, 0)
 
 
 async def test_pause_outlives_process_restart(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from fw_actors.mail import FailingWebhook, Notice, Template, TemplateValues, render
 from fw_actors.ops.doctor.delivery import WebhookSince, webhook_facts
-from fw_actors.rules.delivery import error_of_answer
-from fw_actors.rules.receivers import OutageAct
+from fw_actors.rules.delivery import error_of_response
+from fw_actors.rules.receivers import OutageAction
 from tests.fw_actors.office import Office, open_office
 from tests.site_kit import START_MS
 
@@ -49,9 +49,9 @@ async def succeed(office: Office, name: str) -> None:
     )  # fmt: skip
 
 
-async def sweep(office: Office) -> list[tuple[OutageAct, str]]:
+async def sweep(office: Office) -> list[tuple[OutageAction, str]]:
     """Take steps until nothing is due; return the reported acts."""
-    told: list[tuple[OutageAct, str]] = []
+    told: list[tuple[OutageAction, str]] = []
     site = office.site
     for _ in range(20):
         if not await site.store.write(
@@ -81,9 +81,9 @@ async def test_failing_webhook_is_reported_once(tmp_path: Path) -> None:
         watcher = await office.subscribe("webhook.failing", url="https://pager.test/")
         first, again = await sweep(office), await sweep(office)
         [event] = await office.deliveries()
-        acts = dict(office.site.notices.acts)
+        actions = dict(office.site.notices.actions)
         since = "2027-01-13T08:00:00.000Z"
-        assert (first, again) == ([(OutageAct.NOTICE, name)], [])
+        assert (first, again) == ([(OutageAction.NOTICE, name)], [])
         assert await mails(office) == [("mona@x.test", "webhook_failing")]
         assert (event["webhook"], event["event"]) == (watcher, "webhook.failing")
         assert event["payload"]["data"] == {
@@ -91,7 +91,7 @@ async def test_failing_webhook_is_reported_once(tmp_path: Path) -> None:
             "error": "connect: the connection was refused.",
         }  # fmt: skip
         assert await audited(office) == [("webhook.notice", name, {"since": since, "failures": 7})]
-        assert acts == {"ended": 0, "failing": 1, "disabled": 0}
+        assert actions == {"ended": 0, "failing": 1, "disabled": 0}
         facts = await webhook_facts(office.site)
         assert facts.failing == (WebhookSince(name, START_MS - 2 * DAY),)
         assert facts.disabled == ()
@@ -104,7 +104,7 @@ async def test_notice_hides_redirect_target(tmp_path: Path, days: int) -> None:
         await office.subscribe("webhook.failing", url="https://pager.test/")
         await office.sql(
             "UPDATE fw_webhook_health SET last_error = :error",
-            error=error_of_answer(301, "https://receiver.test/hook/t0ken/"),
+            error=error_of_response(301, "https://receiver.test/hook/t0ken/"),
         )
         await sweep(office)
         told = [event["payload"]["data"]["error"] for event in await office.deliveries()]
@@ -145,7 +145,7 @@ async def test_notice_is_sent_once_by_two_processes(tmp_path: Path) -> None:
     """The later process finds the notice recorded (B-341)."""
     async with failing_site(tmp_path) as (office, name), open_office(tmp_path) as other:
         told = await sweep(office) + await sweep(other)
-        assert told == [(OutageAct.NOTICE, name)]
+        assert told == [(OutageAction.NOTICE, name)]
         assert len(await mails(office)) == 1
 
 
@@ -159,8 +159,8 @@ async def test_notice_end_is_sent_once_and_new_failure_notified(tmp_path: Path) 
         await office.sql("UPDATE fw_webhook_health SET failures = 7, failing_since = :at",
                          at=START_MS - DAY)  # fmt: skip
         again = await sweep(office)
-        assert ended == [(OutageAct.END, name)]
-        assert again == [(OutageAct.NOTICE, name)]
+        assert ended == [(OutageAction.END, name)]
+        assert again == [(OutageAction.NOTICE, name)]
         assert event["payload"]["data"]["reason"] == "delivered"
 
 
@@ -187,7 +187,7 @@ async def test_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> Non
     async with failing_site(tmp_path, receiver_notice=0, disable_after_days=1) as (office, name):
         told = await sweep(office) + await sweep(office)
         hook = await office.do(lambda fw: fw.get_doc("Webhook", name))
-        assert told == [(OutageAct.DISABLE, name)]
+        assert told == [(OutageAction.DISABLE, name)]
         assert not hook.enabled
         assert hook.disabled_reason == (
             "Disabled by ops.disableAfterDays: 7 attempts in a row have failed since "
@@ -239,7 +239,7 @@ async def test_refused_disabling_does_not_block_other_webhooks(tmp_path: Path) -
         await office.sql("UPDATE doc_webhook SET timeout = NULL WHERE name = :name", name=broken)
         other = await office.subscribe()
         await fail(office, other)
-        assert await sweep(office) == [(OutageAct.DISABLE, other)]
+        assert await sweep(office) == [(OutageAction.DISABLE, other)]
         refused = {target: "refused" in detail for _, target, detail in await audited(office)}
         assert refused == {broken: True, other: False}
 

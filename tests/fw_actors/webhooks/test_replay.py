@@ -21,15 +21,15 @@ async def depot(office: Office) -> OutcomeDepot:
 
 
 @pytest.mark.parametrize(
-    ("endings", "previous"),
+    ("kinds", "previous"),
     [(["DELIVERED"], "Sent"), (["REFUSED"], "Failed"), (["WITHDRAWN"], "Failed")],
 )
 @pytest.mark.usefixtures("on_both_stores")
 async def test_replay_restarts_final_delivery_with_same_id_and_body(
-    depot: OutcomeDepot, endings: list[str], previous: str
+    depot: OutcomeDepot, kinds: list[str], previous: str
 ) -> None:
     """Sent or Failed begins fresh attempts; id and body are kept (B-251)."""
-    delivery = await depot.ended(*endings, max_attempts=3)
+    delivery = await depot.ended(*kinds, max_attempts=3)
     before = await depot.row()
     assert before["status"] == previous
     hook = before["webhook"]
@@ -46,12 +46,12 @@ async def test_replay_restarts_final_delivery_with_same_id_and_body(
     assert [(await depot.row())[key] for key in ("status", "attempts")] == ["Sent", 1]
 
 
-@pytest.mark.parametrize(("endings", "status"), [([], "Queued"), (["TRANSIENT"], "Retrying")])
+@pytest.mark.parametrize(("kinds", "status"), [([], "Queued"), (["TRANSIENT"], "Retrying")])
 async def test_replay_refuses_delivery_in_progress(
-    depot: OutcomeDepot, endings: list[str], status: str
+    depot: OutcomeDepot, kinds: list[str], status: str
 ) -> None:
     """Queued or Retrying is refused and unchanged (B-252), without an Audit Event (O-82)."""
-    delivery = await depot.ended(*endings)
+    delivery = await depot.ended(*kinds)
     before = await depot.row()
     with pytest.raises(ConflictError, match=f"This delivery is {status}; only Sent and Failed"):
         await depot.replay(delivery)

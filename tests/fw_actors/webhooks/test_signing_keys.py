@@ -12,7 +12,7 @@ from fw_actors.documents.vault import VaultCipher
 from fw_actors.rules.signing import sign
 from fw_actors.runtime import SeededEntropy
 from fw_actors.webhooks.claims import StoredWebhook
-from fw_actors.webhooks.signing_keys import MAX_KEPT, NoSigningKey, SigningKeys
+from fw_actors.webhooks.signing_keys import KEY_CACHE_SIZE, NoSigningKey, SigningKeys
 
 ENTROPY = SeededEntropy(1)
 VAULT = VaultCipher("a key", ENTROPY)
@@ -84,6 +84,6 @@ def test_signing_keys_cache_is_bounded() -> None:
     keys, first = SigningKeys(VAULT), hook("raw")
     key = keys.of(first)
     assert keys.of(first) is key
-    for number in range(MAX_KEPT):
+    for number in range(KEY_CACHE_SIZE):
         keys.of(hook(f"secret {number}"))
     assert keys.of(first) is not key

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from supervisors.service.control_channel import (
-    MAX_WAITING,
+    MAX_WAITING_FRAMES,
     ChannelFailed,
     ControlChannel,
     FrameHandler,
@@ -101,7 +101,7 @@ async def test_control_channel_drops_messages_for_a_stalled_reader() -> None:
         async with trio.open_nursery() as nursery:
             channel = ControlChannel(one, echo)
             await nursery.start(channel.run)
-            for _ in range(3 * MAX_WAITING):
+            for _ in range(3 * MAX_WAITING_FRAMES):
                 channel.tell("a", "x" * 10_000)
             with pytest.raises(ChannelFailed):
                 await channel.ask("a", seconds=0.05)

@@ -24,7 +24,7 @@ from fw_actors.runtime import Clock
 from fw_actors.tracing import TraceContext, in_trace
 from supervisors.service.logs import (
     PATIENCE_SECONDS,
-    SHARE,
+    WAIT_RATIO,
     configure,
     is_secret,
     log_unhandled,
@@ -343,7 +343,7 @@ def test_log_does_not_wait_for_a_reader_that_has_stopped(unread: UnreadPipe) -> 
     began = time.monotonic()
     for _ in range(1000):
         unread.logger.info("lost")
-    assert time.monotonic() - began < SHARE * PATIENCE_SECONDS
+    assert time.monotonic() - began < WAIT_RATIO * PATIENCE_SECONDS
     assert len(unread.read()) == written
     read: list[str] = []
     for _ in range(2):

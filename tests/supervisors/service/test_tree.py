@@ -57,7 +57,7 @@ async def recover_anna(site: Site) -> None:
         lambda fw: add_user(fw, "anna", "anna@x.test", password_hash=hashed),
     )
     await site.store.write(
-        lambda tx: site.outbox.to_identifier(tx, Template.RECOVERY, "anna", owner="Guest")
+        lambda tx: site.mail_queue.to_identifier(tx, Template.RECOVERY, "anna", owner="Guest")
     )
 
 

@@ -12,7 +12,7 @@ import trio
 from fw_actors.rules.findings import Level
 from supervisors.service import site_files
 from supervisors.service.background import RunState, ServiceStatus
-from supervisors.service.examination import (
+from supervisors.service.doctor import (
     ServiceFacts,
     WorkerFacts,
     evaluate_service,

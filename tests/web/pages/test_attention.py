@@ -30,10 +30,10 @@ async def lines(office: Office, user: str = "Administrator") -> tuple[AttentionL
 
 
 async def fail_mails(office: Office, count: int) -> None:
-    outbox = office.site.outbox
+    mail_queue = office.site.mail_queue
     for _ in range(count):
         await office.do(
-            lambda fw: outbox.to_user(fw.tx, Template.PASSWORD_CHANGED, "ada", owner="ada")
+            lambda fw: mail_queue.to_user(fw.tx, Template.PASSWORD_CHANGED, "ada", owner="ada")
         )
     await office.sql("UPDATE doc_email_delivery SET status = 'Failed'")
 
@@ -41,7 +41,7 @@ async def fail_mails(office: Office, count: int) -> None:
 async def test_attention_counts_failed_mails_up_to_a_limit(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhooks, "MAX_WAITING", 3)
+    monkeypatch.setattr(webhooks, "MAX_WAITING_DELIVERIES", 3)
     path = "/app/Email%20Delivery?status=Failed"
     await fail_mails(office, 1)
     assert await lines(office) == (AttentionLine("1 mail has failed", path),)

@@ -73,7 +73,7 @@ async def test_find_searches_newest_documents_and_leads_to_search_of_all(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """H-201: however many documents there are, a text is searched in a limited number of rows."""
-    monkeypatch.setattr("web.pages.find.MOST_SEARCHED", 5)
+    monkeypatch.setattr("web.pages.find.MAX_SEARCHED_DOCUMENTS", 5)
     await office.hire("older")
     for number in range(5):
         await office.hire(f"twin{number}")

@@ -130,8 +130,8 @@ async def test_truncated_export_is_named_in_file_name(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """O-305."""
-    monkeypatch.setattr(exporting, "MOST_COUNTED", 1)
-    monkeypatch.setattr("fw_actors.documents.query.MOST_COUNTED", 1)
+    monkeypatch.setattr(exporting, "MAX_COUNTED_ROWS", 1)
+    monkeypatch.setattr("fw_actors.documents.query.MAX_COUNTED_ROWS", 1)
     reply = await site.ask("GET", "/export/User", sid=await site.sid("boss"))
     assert reply.body.count(b"\r\n") == 2
     told = reply.header("Content-Disposition")

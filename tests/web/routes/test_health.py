@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from fw_actors.actors.metrics import Reading
+from fw_actors.actors.metrics import MetricSample
 from tests.web.client import AppClient, connected
 from tests.web.fakes import KEY, SID, FakeGateway, app_of
 
@@ -30,10 +30,10 @@ async def test_metrics_are_in_the_format_of_prometheus(
 ) -> None:
     client.peer = "127.0.0.1"
     gateway.numbers = [
-        Reading("fw_password_hashes", "counter", "Hashes, decoys too.", 3),
-        Reading("fw_deliveries", "counter", "Deliveries.", 2, {"outcome": "Sent"}),
-        Reading("fw_deliveries", "counter", "Deliveries.", 1, {"outcome": "Failed"}),
-        Reading("fw_store_queue_depth", "gauge", "Waiting.", 0),
+        MetricSample("fw_password_hashes", "counter", "Hashes, decoys too.", 3),
+        MetricSample("fw_deliveries", "counter", "Deliveries.", 2, {"outcome": "Sent"}),
+        MetricSample("fw_deliveries", "counter", "Deliveries.", 1, {"outcome": "Failed"}),
+        MetricSample("fw_store_queue_depth", "gauge", "Waiting.", 0),
     ]
     reply = await client.ask("GET", "/metrics")
     assert reply.status == 200

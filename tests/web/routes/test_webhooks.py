@@ -26,7 +26,7 @@ async def test_replay_returns_the_delivery_and_its_status(
     assert gateway.asked == [("replay", "ann", "msg_1", "r-7")]
 
 
-async def test_trial_returns_status_error_and_times(
+async def test_webhook_test_returns_status_error_and_times(
     client: AppClient, gateway: FakeGateway
 ) -> None:
     """Over HTTP it is 200 with `error` (B-272)."""

@@ -13,10 +13,10 @@ import pytest
 
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.rules.findings import Level
-from supervisors.service import examination, site_files
+from supervisors.service import doctor, site_files
 from supervisors.service.background import RunState, ServiceStatus
 from supervisors.service.console_socket import listening
-from supervisors.service.examination import ServiceFacts, evaluate_service, service_facts
+from supervisors.service.doctor import ServiceFacts, evaluate_service, service_facts
 from supervisors.service.process import ServingRecord, ServingState
 from supervisors.service.site_files import PidFile, ServeLock, SitePaths
 from tests.site_kit import make_config
@@ -159,7 +159,7 @@ def test_service_facts_fall_back_to_http(
 ) -> None:
     """Another process may answer while the one with the socket hangs (O-147)."""
     config, paths = make_config(tmp_path), SitePaths(tmp_path)
-    monkeypatch.setattr(examination, "http_lines", lambda url: SAMPLES.splitlines())
+    monkeypatch.setattr(doctor, "http_lines", lambda url: SAMPLES.splitlines())
     with running(paths, "http://127.0.0.1:1"), answering(paths, line):
         facts = service_facts(config, "1.0")
     assert (facts.forwarded_ignored, facts.unanswered) == (3, False)
@@ -170,7 +170,7 @@ def test_service_facts_report_a_service_that_answers_nowhere(
 ) -> None:
     """A socket of another user is not asked, and HTTP refuses (O-147)."""
     config, paths = make_config(tmp_path), SitePaths(tmp_path)
-    monkeypatch.setattr(examination, "peer_user", lambda _: os.geteuid() + 1)
+    monkeypatch.setattr(doctor, "peer_user", lambda _: os.geteuid() + 1)
     with running(paths, "http://127.0.0.1:1"), listening(paths.console):
         assert service_facts(config, "1.0").unanswered
     assert not service_facts(config, "1.0").unanswered  # it is stopped

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fw_actors.store import backup
-from fw_actors.store.backup import examine_file
+from fw_actors.store.backup import check_integrity
 
 
 @pytest.fixture
@@ -22,25 +22,25 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_examine_file_finds_no_fault_in_intact_file(file: Path) -> None:
-    found = examine_file(file)
+def test_check_integrity_finds_no_fault_in_intact_file(file: Path) -> None:
+    found = check_integrity(file)
     assert (found.faults, found.thorough, found.size) == ((), True, file.stat().st_size)
 
 
-def test_examine_file_reports_damaged_pages(file: Path) -> None:
+def test_check_integrity_reports_damaged_pages(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[4096 * 3 : 4096 * 6] = b"\xff" * 4096 * 3
     file.write_bytes(content)
-    assert examine_file(file).faults
+    assert check_integrity(file).faults
 
 
-def test_examine_file_reports_file_not_a_database(file: Path) -> None:
+def test_check_integrity_reports_file_not_a_database(file: Path) -> None:
     file.write_bytes(b"nothing of the kind" * 500)
-    assert examine_file(file).faults == ("file is not a database",)
+    assert check_integrity(file).faults == ("file is not a database",)
 
 
-def test_examine_file_skips_thorough_check_of_large_file(
+def test_check_integrity_skips_thorough_check_of_large_file(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backup, "WHOLE_CHECK_BYTES", 1000)
-    assert examine_file(file).thorough is False
+    assert check_integrity(file).thorough is False

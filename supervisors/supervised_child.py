@@ -28,14 +28,14 @@ class Phase(Enum):
     ENDED = "ended"
 
 
-class Member:
+class SupervisedChild:
     """A child and its task. `ended` is called at each unrequested end."""
 
     def __init__(
         self,
         runtime: Runtime,
         spec: ChildSpec,
-        ended: Callable[[Member, Exception | None], None],
+        ended: Callable[[SupervisedChild, Exception | None], None],
     ) -> None:
         self._runtime = runtime
         self.spec = spec
@@ -140,7 +140,7 @@ class Member:
             await self._over.wait()
         if not self._over.is_set():
             if not logged:
-                self._runtime.note_overdue(self.spec.id, self._place)
+                self._runtime.report_overdue(self.spec.id, self._place)
             self._scope.cancel()
             await self._over.wait()
 

@@ -16,7 +16,7 @@ async def numbers(client: AppClient) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-async def test_traffic_is_counted_by_route_and_status(client: AppClient) -> None:
+async def test_request_metrics_is_counted_by_route_and_status(client: AppClient) -> None:
     for _ in range(2):
         await client.ask("GET", "/api/health")
     await client.ask("GET", "/no/such/path")
@@ -27,7 +27,9 @@ async def test_traffic_is_counted_by_route_and_status(client: AppClient) -> None
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Forwarded-Proto"])
-async def test_traffic_counts_ignored_forwarding_headers(client: AppClient, header: str) -> None:
+async def test_request_metrics_counts_ignored_forwarding_headers(
+    client: AppClient, header: str
+) -> None:
     """doctor warns when such headers arrive while FW_TRUST_PROXY is off (O-137)."""
     await client.ask("GET", "/api/health", headers=[(header, "10.0.0.1")])
     await client.ask("GET", "/api/health", headers=[("X-Other", "10.0.0.1")])

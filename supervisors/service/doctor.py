@@ -32,10 +32,10 @@ _PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/s
 _IGNORED: Final = "fw_forwarded_ignored_total"
 _UP: Final = "fw_process_up"
 _OPEN_FILES: Final = "process_open_fds"
-_MOST_FILES: Final = "process_max_fds"
+_MAX_FILES_METRIC: Final = "process_max_fds"
 _SCARCE: Final = 0.8  # as the alert FwFilesRunOut
 _ASK_SECONDS: Final = 5.0  # a process that does not answer delays the result by 2 s
-_MAX_BYTES: Final = 4 << 20
+_MAX_ANSWER_BYTES: Final = 4 << 20
 _LARGE_LOG: Final = 100 << 20
 
 
@@ -108,7 +108,9 @@ def _silent(now: ServiceStatus, metrics: Sequence[str] | None) -> int:
 
 def _scarce_files(metrics: Sequence[str]) -> tuple[int, int] | None:
     """Return open files and their limit of a process that has nearly reached it."""
-    processes = zip(_values(metrics, _OPEN_FILES), _values(metrics, _MOST_FILES), strict=False)
+    processes = zip(
+        _values(metrics, _OPEN_FILES), _values(metrics, _MAX_FILES_METRIC), strict=False
+    )
     scarce = [(int(used), int(most)) for used, most in processes if used > _SCARCE * most]
     return scarce[0] if scarce else None
 
@@ -261,7 +263,9 @@ def _lines_of_socket(address_file: Path) -> Sequence[str]:
                 return ()
             client.sendall(b'{"do": "metrics"}\n')
             with client.makefile("rb") as answers:
-                found = msgspec.json.decode(answers.readline(_MAX_BYTES), type=_MetricsAnswer)
+                found = msgspec.json.decode(
+                    answers.readline(_MAX_ANSWER_BYTES), type=_MetricsAnswer
+                )
             return found.metrics.splitlines()
     except (OSError, ValueError):  # also a service of a version without this question
         return ()
@@ -272,7 +276,7 @@ def http_lines(url: str) -> Sequence[str]:
     try:
         # The running service, or worker, has written this URL into its own folder.
         with urlopen(url, timeout=_ASK_SECONDS) as answer:  # nosec B310
-            lines: list[str] = answer.read(_MAX_BYTES).decode().splitlines()
+            lines: list[str] = answer.read(_MAX_ANSWER_BYTES).decode().splitlines()
             return lines
     except (OSError, ValueError, HTTPException):
         return ()

@@ -10,13 +10,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.metrics import Reading
+from fw_actors.actors.metrics import MetricSample
 from fw_actors.runtime import SeededEntropy, TrioClock
 from supervisors.service.metrics import BACKLOG_SECONDS
 from supervisors.service.tree import RunningService, open_service
 from tests.mail_kit import RecordingLog
 from tests.site_kit import START_MS, make_config
-from tests.supervisors.service.readings_kit import EXPECTED
+from tests.supervisors.service.metrics_kit import EXPECTED
 
 
 def subscribe(fw: Any) -> None:
@@ -48,9 +48,9 @@ async def test_metrics_exist_from_the_start_and_count(
 ) -> None:
     async with opened(tmp_path) as service:
 
-        async def look() -> dict[tuple[str, ...], Reading]:
-            found = await service.gateway.readings()
-            return {(reading.name, *reading.labels.values()): reading for reading in found}
+        async def look() -> dict[tuple[str, ...], MetricSample]:
+            found = await service.gateway.samples()
+            return {(sample.name, *sample.labels.values()): sample for sample in found}
 
         before = await look()
         assert {name for name, *_ in before} == set(EXPECTED.split())
@@ -78,11 +78,11 @@ async def test_metrics_omit_store_that_does_not_answer_in_time(
         await trio.sleep_forever()
 
     async with opened(tmp_path) as service:
-        before = {reading.name for reading in await service.gateway.readings()}
+        before = {sample.name for sample in await service.gateway.samples()}
         with monkeypatch.context() as hanging:
             hanging.setattr(service.site.store, "read", hang)
             began = trio.current_time()
-            during = {reading.name for reading in await service.gateway.readings()}
+            during = {sample.name for sample in await service.gateway.samples()}
             assert trio.current_time() - began == BACKLOG_SECONDS
     assert before - during >= {"fw_queue_jobs", "fw_webhooks_paused"}
     assert during >= {"fw_actor_handled", "fw_deliveries"}

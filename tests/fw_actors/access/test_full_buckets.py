@@ -1,4 +1,4 @@
-"""A full region evicts no counter (A-79)."""
+"""A full bucket evicts no counter (A-79)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from fw_actors.access import attempts
-from fw_actors.access.attempts import MAX_IN_REGION, Region
+from fw_actors.access.attempts import MAX_COUNTERS_IN_BUCKET, CounterBucket
 from fw_actors.rules.lockout import SHARED_ATTEMPTS, Budget
 from fw_actors.store import Tx
 from tests.fw_actors.access.attempt_kit import FIVE, MINUTE, AttemptCounter
@@ -27,13 +27,13 @@ VICTIM, STRANGER = key(1), key(10**6)
 
 
 async def fill(office: Office) -> AttemptCounter:
-    """Fill a region with counters; the first of them is a locked victim's."""
+    """Fill a bucket with counters; the first of them is a locked victim's."""
     victim = AttemptCounter(office, key=VICTIM)
     for _ in range(FIVE.limit):
         await victim.failure()
 
     def attack(tx: Tx) -> None:
-        for number in range(2, MAX_IN_REGION + 1):
+        for number in range(2, MAX_COUNTERS_IN_BUCKET + 1):
             charge = str(number)
             attempts.charge(tx, charge, key(number), FIVE)
             attempts.settle_failure(tx, charge, key(number), FIVE)
@@ -46,12 +46,12 @@ async def counters(office: Office) -> set[bytes]:
     return {bytes(each) for (each,) in await office.sql("SELECT key FROM fw_login_attempt")}
 
 
-async def test_full_region_gives_new_keys_its_shared_counter(office: Office) -> None:
+async def test_full_bucket_gives_new_keys_its_shared_counter(office: Office) -> None:
     victim = await fill(office)
     before = await counters(office)
     for number in range(10):
         assert await AttemptCounter(office, key=key(10**6 + number)).failure() is None
-    assert await counters(office) - before == {Region.of(STRANGER).shared}
+    assert await counters(office) - before == {CounterBucket.of(STRANGER).shared}
     assert before < await counters(office)
     assert await victim.charge() == 15 * MINUTE
 
@@ -70,7 +70,7 @@ async def test_shared_counter_refuses_and_opens_for_all_its_keys(office: Office)
     await trio.sleep(14 * MINUTE)
     assert isinstance(await stranger.charge(), str)
     assert STRANGER not in await counters(office)
-    assert key(10**7) in await counters(office), "the region has room again"
+    assert key(10**7) in await counters(office), "the bucket has room again"
 
 
 async def test_existing_counter_keeps_counting_in_a_full_region(office: Office) -> None:
@@ -86,7 +86,7 @@ async def test_lock_in_a_full_region_holds_to_its_end(office: Office) -> None:
     await trio.sleep(20)
     assert [await victim.fail(each) for each in flying] == [None] * 4 + [900.0]
     await trio.sleep(890)
-    for number in range(2, MAX_IN_REGION + 2):
+    for number in range(2, MAX_COUNTERS_IN_BUCKET + 2):
         await AttemptCounter(office, key=key(number)).failure()
     assert await victim.charge() == 10
 
@@ -98,7 +98,7 @@ async def test_success_releases_its_own_charge_of_the_shared_counter(office: Off
     made = await one.charge()
     shared = partial(
         office.sql, "SELECT count(*) FROM fw_login_attempt WHERE key = :key",
-        key=Region.of(STRANGER).shared,
+        key=CounterBucket.of(STRANGER).shared,
     )  # fmt: skip
     assert await shared() == [(2,)]
     await one.success(made)
@@ -106,10 +106,10 @@ async def test_success_releases_its_own_charge_of_the_shared_counter(office: Off
 
 
 async def test_shared_counter_never_locks(office: Office) -> None:
-    """A limit of 1 would lock at once, and with it the other identifiers of the region."""
+    """A limit of 1 would lock at once, and with it the other identifiers of the bucket."""
     await fill(office)
     one = AttemptCounter(office, Budget(1, FIVE.window), key(10**6))
     assert await one.failure() is None
     assert await office.sql(
-        "SELECT until FROM fw_login_attempt WHERE key = :key", key=Region.of(STRANGER).shared
+        "SELECT until FROM fw_login_attempt WHERE key = :key", key=CounterBucket.of(STRANGER).shared
     ) == [(None,)]
