@@ -304,7 +304,7 @@ class DeliveryActor(Actor):
         if context is not None:
             log = partial(log, trace_id=context.trace_id)
         log(
-            "delivery.ended",
+            "delivery.attempted",
             delivery=self._delivery,
             webhook=due.job.partition,
             status=str(status),

@@ -449,7 +449,7 @@ def _notices(deps: ServiceDependencies) -> Batch:
         elif action is OutageAction.DISABLE:
             log.warning("receiver.disabled", webhook=webhook)
         else:
-            log.info("receiver.ended", webhook=webhook)
+            log.info("receiver.recovered", webhook=webhook)
 
     def step(tx: Tx) -> int:
         return site.notices.step(tx, lambda tx: site.handle(tx, ADMINISTRATOR), log_action)

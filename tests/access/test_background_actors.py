@@ -57,7 +57,7 @@ async def test_delivery_actor_records_attempt_that_failed(site: HttpSite) -> Non
     told = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
     (delivery,) = told.json["deliveries"]
     path = f"/api/resource/Webhook%20Delivery/{delivery}"
-    await site.log.wait("delivery.ended", 1)
+    await site.log.wait("delivery.attempted", 1)
     shown = (await site.ask("GET", path, sid=sid)).json["data"]
     assert (shown["status"], shown["attempts"]) == ("Retrying", 1)
     assert shown["error"].startswith("dns:")

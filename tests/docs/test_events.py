@@ -58,7 +58,7 @@ def of_the_service() -> set[str]:
 
 def test_logged_finds_the_events_of_the_code() -> None:
     """Guards the tests below, which would compare nothing if no event were found."""
-    assert {"web.request", "delivery.ended", "job.failed", "mail.sent", "sign_in.ended"} <= (
+    assert {"web.request", "delivery.attempted", "job.failed", "mail.sent", "sign_in.ended"} <= (
         of_the_service()
     )
 

@@ -484,7 +484,7 @@ def _queue_advice(row: QueueStats, service: ServiceState, receivers_named: bool)
         return f"{who}; the lines below name the receivers with waiting deliveries."
     who = "The service runs" if service.running else "A worker runs"
     return (
-        f"{who}; its log contains the result of each attempt (delivery.ended, mail.ended, "
+        f"{who}; its log contains the result of each attempt (delivery.attempted, mail.ended, "
         "job.failed)."
     )
 

@@ -192,7 +192,7 @@ async def test_final_delivery_failure_is_logged_as_warning(
         await post.webhook()
         [delivery] = await post.emit()
         await post.settled(delivery)
-    ended = [entry for entry in kept.entries if entry["event"] == "delivery.ended"]
+    ended = [entry for entry in kept.entries if entry["event"] == "delivery.attempted"]
     assert [(entry["log_level"], entry["status"]) for entry in ended] == [
         ("info", "Retrying"), ("warning", "Failed"),
     ]  # fmt: skip

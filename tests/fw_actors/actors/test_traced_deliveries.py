@@ -153,13 +153,13 @@ async def test_trace_is_shown_in_delivery_report_only(
 async def test_delivery_ended_log_line_names_trace(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """`delivery.ended` has the trace id (B-427)."""
+    """`delivery.attempted` has the trace id (B-427)."""
     log = RecordingLog()
     async with tracing(tmp_path, ScriptedReceiver(["204"]), log=log) as post:
         await post.webhook()
         await emitted(post)
-        await log.wait("delivery.ended", 1)
-    [line] = log.of("delivery.ended")
+        await log.wait("delivery.attempted", 1)
+    [line] = log.of("delivery.attempted")
     assert line["trace_id"] == CALLER.trace_id
 
 

@@ -78,7 +78,7 @@ def test_log_entry_names_its_trace(traced: bool) -> None:
     log = WrittenLog(traced=traced)
     with in_trace(TraceContext("1" * 32, "2" * 16)):
         log.logger.info("web.request")
-        log.logger.info("delivery.ended", trace_id="3" * 32)
+        log.logger.info("delivery.attempted", trace_id="3" * 32)
         logging.getLogger("app").warning("by the standard library")
     log.logger.info("outside")
     own = "1" * 32 if traced else None

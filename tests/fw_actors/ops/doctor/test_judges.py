@@ -229,8 +229,8 @@ START = "The service is not running on this machine. Run fw start, or fw worker.
 OTHER = "The service is not running on this machine (fw start); another process serves the queue."
 LINES = "The service runs; the lines below name the receivers with waiting deliveries."
 LOG = (
-    "The service runs; its log contains the result of each attempt (delivery.ended, mail.ended, "
-    "job.failed)."
+    "The service runs; its log contains the result of each attempt (delivery.attempted, "
+    "mail.ended, job.failed)."
 )
 
 
