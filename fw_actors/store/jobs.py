@@ -7,6 +7,9 @@ writes nothing. (`delete_held` does not check the token; its caller has done so 
 transaction.) All times are milliseconds.
 
 Every function runs inside `Store.write` (`heads` and `stats` also inside `Store.read`).
+
+The module has more than 500 lines because all statements that set or end a lease stand together:
+each must keep `next_at` and the token consistent with the others.
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@ the DeliveryActor call `release`.
 On PostgreSQL every transaction locks rows in the same order, so that there are no deadlocks
 (B-430): documents and Webhooks, claim rows of Webhooks (`fw_webhook_claim`) by name, jobs by id,
 deliveries by name, counts of Webhooks. A claim and a sweep do not wait for locks: they skip locked
-rows. A rename of a Webhook locks its deliveries in no order, because there may be a million.
-Therefore transactions that lock several deliveries first lock their Webhooks against renames
-(`lock_webhooks_of`).
+rows. A rename of a Webhook locks its deliveries in no order, because there may be a million, so
+transactions that lock several deliveries first lock their Webhooks (`lock_webhooks_of`).
 """
 
 from __future__ import annotations
@@ -156,8 +155,7 @@ class OutcomeBatch(NamedTuple):
 
     @property
     def next_at(self) -> int | None:
-        """The time (ms) when the first retry is due; 0 if following deliveries may be due
-        already."""
+        """The time (ms) when the first retry is due; 0 if later deliveries may be due already."""
         if self.ordered:
             return 0
         return min((one.next_at for one in self.others if one.next_at is not None), default=None)

@@ -196,11 +196,8 @@ def _shown(webhooks: Sequence[WebhookSince]) -> list[dict[str, str]]:
 
 def _odd(names: tuple[str, ...], what: str, todo: str) -> Iterator[Finding]:
     if names:
-        more = (
-            f" and {len(names) - _MAX_NAMED_WEBHOOKS} more"
-            if len(names) > _MAX_NAMED_WEBHOOKS
-            else ""
-        )
+        unnamed = len(names) - _MAX_NAMED_WEBHOOKS
+        more = f" and {unnamed} more" if unnamed > 0 else ""
         yield warning(f"{what}: Webhook {', '.join(names[:_MAX_NAMED_WEBHOOKS])}{more}", todo)
 
 
@@ -401,7 +398,7 @@ def _last_error(tx: Tx, webhooks: Sequence[str]) -> str | None:
 
 LONG_SECONDS: Final = 300.0
 STUCK_MS: Final = 60_000
-"""The time after a lease's end within which a running service must have claimed the job."""
+"""The time after a lease's end within which a running service must claim the job."""
 
 
 @dataclass(frozen=True)
@@ -463,8 +460,7 @@ def _queue_findings(facts: QueueFacts, service: ServiceState) -> Iterator[Findin
         yield warning(
             f"queue {name}: jobs whose lease expired over a minute ago: {count}; the process that "
             "leased them has died or is blocked",
-            "The service claims them as slots become free. If the number does not fall, check its "
-            "log."
+            "The service claims them as slots become free. If the number stays, check the log."
             if service.delivers
             else "A running service or worker claims them; start one.",
         )
