@@ -65,7 +65,9 @@ def test_logged_finds_the_events_of_the_code() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_page_names_only_events_of_the_code(page: Path) -> None:
-    named = {name for name in TOKEN.findall(page.read_text()) if "." in name}
+    """Of the changelog, what is not released yet: an older event may have another name now."""
+    text, _, _ = page.read_text().partition("\n## [0.")
+    named = {name for name in TOKEN.findall(text) if "." in name}
     service = of_the_service()
     areas = {event.partition(".")[0] for event in service}
     events = {name for name in named if name.partition(".")[0] in areas}

@@ -84,7 +84,7 @@ BAD = [
     ("https://h:" + "9" * 1000, "port"),
     ("https://h:80:80", "cannot be read"),
     ("https://h:8a", "cannot be read"),
-    ("https://h/" + "a" * 2048, "2048"),
+    ("https://h/" + "a" * 2048, "2,048"),
 ]
 
 
