@@ -114,13 +114,20 @@ class OutcomeWriter(Actor):
 
     @handles(Write)
     async def write(self, message: Write) -> None:
-        """Write the collected outcomes."""
+        """Write the collected outcomes, when the timer has fired those in the mailbox too.
+
+        A timer's message may be handled before them: while each write takes longer than the timers,
+        an actor handles one message of its mailbox for each of theirs, and groups would be small.
+        """
         if not message.timed:
             self._write_waits = False
             if self._timer is not None:
                 self._timer.cancel()
         self._timer = None
-        await self._write_all()
+        if message.timed and not self._write_waits:
+            self._write_waits = self.context.ref.tell(Write())
+        if not self._write_waits:
+            await self._write_all()
 
     @handles(WaitForDisk)
     async def wait_for_disk(self, message: WaitForDisk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from random import Random
 from typing import NamedTuple, TypeVar, cast
 
 import pytest
@@ -47,6 +48,10 @@ class RecordingStore:
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
+        self.write_seconds = 0.01
+        self.sent = 0
+        self.left_waiting: list[int] = []
+        """The number of outcomes that each group left waiting."""
         self.overloaded = 0
         self.unwritable: set[str] = set()
         self.lost: set[str] = set()
@@ -59,7 +64,7 @@ class RecordingStore:
         self._group: list[str] = []
 
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
-        await trio.sleep(0.01)
+        await trio.sleep(self.write_seconds)
         if self.overloaded:
             self.overloaded -= 1
             raise OverloadedError("The disk is full.")
@@ -78,6 +83,7 @@ class RecordingStore:
         names = [due.delivery for due, _ in attempts]
         if self.unwritable.intersection(names):
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+        self.left_waiting.append(self.sent - len(self.written) - len(names))
         return NamedBatch(names, min((self.due[n] for n in names if n in self.due), default=None))
 
     def settle_all(self, tx: Tx, batch: NamedBatch) -> list[DeliveryStatus | None]:
@@ -144,6 +150,7 @@ class WriterBench:
         return answer.error
 
     async def _ask(self, delivery: str) -> None:
+        self.memory.sent += 1
         job = LeasedJob(1, "webhook", "hook", delivery, "", "", "", 0, 0, "token")
         due = LeasedDelivery(job, None, self.lease_end, delivery, b"{}", 0, 6, "Queued")
         try:
@@ -187,6 +194,23 @@ async def test_outcomes_arriving_during_write_form_single_group(
         assert bench.answers == dict.fromkeys(
             bench.memory.written, Recorded(DeliveryStatus.SENT, None)
         )
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_outcome_group_has_all_outcomes_that_wait(
+    seed: int, autojump_clock: MockClock
+) -> None:
+    """Also while the disk is so slow that a timer has always fired: an actor handles one message of
+    its mailbox for each of its timers' (B-215)."""
+    random = Random(seed)
+    async with open_bench() as bench:
+        for number in range(200):
+            bench.memory.write_seconds = random.uniform(0.0, DISK_SECONDS)
+            await bench.record(str(number))
+            await trio.sleep(random.choice([0.0, 0.0, 0.0, BATCH_SECONDS]))
+        await trio.sleep(1)
+        assert len(bench.memory.written) == 200
+        assert set(bench.memory.left_waiting) == {0}
 
 
 async def test_outcome_writer_writes_full_batch_immediately(
