@@ -234,7 +234,8 @@ class TooManyRequestsError(FwError):
 
 
 class OverloadedError(FwError):
-    """Raised when a bounded queue is full or the store cannot take a write; nothing was changed."""
+    """Raised when a bounded queue is full or the store cannot take a write; nothing was changed,
+    unless the message says what was."""
 
     status = 503
     retry_after: int

@@ -161,7 +161,7 @@ class Console:
         Raises: NotFoundError if no delivery went to it since the start; OverloadedError if a
             process does not answer, or if the store cannot record the pause.
         """
-        unanswered = await self._set_paused(Pause(receiver))
+        unanswered = await self._pause_or_resume(Pause(receiver))
         await self._record_action(
             user, Action.CONSOLE_PAUSE, receiver, request_id, done="The receiver is paused"
         )
@@ -169,7 +169,7 @@ class Console:
 
     async def resume(self, user: str, receiver: str, request_id: str = "") -> None:
         """Resume a receiver. Raises: as `pause`."""
-        unanswered = await self._set_paused(Resume(receiver))
+        unanswered = await self._pause_or_resume(Resume(receiver))
         await self._record_action(
             user, Action.CONSOLE_RESUME, receiver, request_id, done="The receiver is resumed"
         )
@@ -237,7 +237,7 @@ class Console:
                 return self._runtime.ref(name)
         raise _no_single(name)
 
-    async def _set_paused(self, message: Pause | Resume) -> Sequence[int]:
+    async def _pause_or_resume(self, message: Pause | Resume) -> Sequence[int]:
         """Pause or resume a receiver; return the numbers of the processes without an answer."""
         reach = await self.set_paused(message)
         if not reach.is_known:

@@ -83,7 +83,7 @@ class Gateway:
         sign_in, changes: the steps of sign-ins and password changes.
         lockouts: the pool with a LockoutActor for each identifier.
         attempts: logs attempts that are refused before they reach their LockoutActor.
-        keys, recovery, invitation, users, trial: operations that need more than one
+        keys, recovery, invitation, users, test_events: operations that need more than one
             transaction, or parts beside the site.
         readings: returns the samples for `/metrics`.
         probe: a StoreProbe.

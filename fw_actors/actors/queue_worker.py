@@ -7,7 +7,8 @@ finds jobs that are due and unleased; a wake-up only makes the next poll earlier
 A next attempt that is further away than the backoff's cap plus five minutes is due now, and logged
 once (B-198).
 
-The module has more than 500 lines because poll, lease, renewal and settlement share one state.
+The module has more than 500 lines because the schedule of polls, wake-ups and the repair after a
+clock skew, which the Dispatcher uses too, stand beside the worker whose polls they define.
 """
 
 from __future__ import annotations
