@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
@@ -51,16 +52,19 @@ async def test_delivery_actor_records_attempt_that_failed(site: HttpSite) -> Non
     """An attempt ends with the outcome that its actor saw, and the next one is due (B-163)."""
     await site.hire("boss", "System Manager")
     sid = await site.sid("boss")
-    hook = {"event_type": "Custom", "custom_event": "a.b", "secret": "a signing secret",
-            "url": "https://receiver.invalid/", "max_attempts": 3}  # fmt: skip
-    assert (await site.ask("POST", "/api/resource/Webhook", hook, sid=sid)).status == 201
-    told = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
-    (delivery,) = told.json["deliveries"]
-    path = f"/api/resource/Webhook%20Delivery/{delivery}"
-    await site.log.wait("delivery.attempted", 1)
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        port = nobody_listens.getsockname()[1]
+        hook = {"event_type": "Custom", "custom_event": "a.b", "secret": "a signing secret",
+                "url": f"https://127.0.0.1:{port}/", "max_attempts": 3}  # fmt: skip
+        assert (await site.ask("POST", "/api/resource/Webhook", hook, sid=sid)).status == 201
+        told = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
+        (delivery,) = told.json["deliveries"]
+        path = f"/api/resource/Webhook%20Delivery/{delivery}"
+        await site.log.wait("delivery.attempted", 1)
     shown = (await site.ask("GET", path, sid=sid)).json["data"]
     assert (shown["status"], shown["attempts"]) == ("Retrying", 1)
-    assert shown["error"].startswith("dns:")
+    assert shown["error"].startswith("connect:")
     assert shown["next_attempt"] is not None
 
 
