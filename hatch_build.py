@@ -22,9 +22,9 @@ _RELEASE: Final = re.compile(r'^RELEASE: Final = "(\d+\.\d+\.\d+)"$', re.MULTILI
 
 def release() -> str:
     """Return the version that is written in the sources."""
-    found = _RELEASE.search((ROOT / "fw_actors" / "version.py").read_text())
+    found = _RELEASE.search((ROOT / "fw_actors" / "__init__.py").read_text())
     if found is None:
-        raise ValueError("fw_actors/version.py has no RELEASE of the form X.Y.Z")
+        raise ValueError("fw_actors/__init__.py has no RELEASE of the form X.Y.Z")
     return found[1]
 
 
@@ -59,7 +59,7 @@ def build() -> tuple[str, str]:
 
 
 class NoteBuild(BuildHookInterface[Any]):
-    """Puts version and commit into the wheel, where fw_actors.version reads them."""
+    """Puts version and commit into the wheel, where fw_actors reads them."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the note to what is packed; an editable install needs none."""

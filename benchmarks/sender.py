@@ -23,8 +23,8 @@ from benchmarks.delivery.events import SLOTS, body
 from benchmarks.delivery.h11_loop import NotAccepted, answer
 from benchmarks.nginx import counted, running_nginx
 from benchmarks.rows import BenchmarkRow, Comparison, Effort
+from fw_actors import __version__
 from fw_actors.http import Endpoint, open_sender, parse_endpoint
-from fw_actors.version import __version__
 
 TIMEOUT: Final = 10.0
 NO_CONTENT: Final = 204

@@ -46,6 +46,7 @@ def doctor(context: CommandContext, as_json: bool) -> None:
 
 
 def _examine(context: CommandContext) -> Sequence[Section]:
+    from fw_actors import __version__
     from fw_actors.errors import ConfigurationError, DatabaseUnreachableError, OverloadedError
     from fw_actors.ops.doctor import (
         evaluate_configuration,
@@ -54,7 +55,6 @@ def _examine(context: CommandContext) -> Sequence[Section]:
         not_answering,
         not_opened,
     )
-    from fw_actors.version import __version__
     from fw_cli.service_state import service_state
     from supervisors.service.doctor import evaluate_service, service_facts
     from supervisors.service.site_files import UnusableDataFolder

@@ -50,7 +50,7 @@ def serve(context: CommandContext) -> None:
     Prints one line `ready <url>` on stdout when it accepts requests; the log goes to stderr. With
     `ops.processes` above 1 this process supervises that many processes, which all serve the site.
     """
-    from fw_actors.version import __version__
+    from fw_actors import __version__
     from supervisors.service import run
     from supervisors.service.site_files import ServeLock
     from supervisors.service.systemd import Notifier
@@ -110,7 +110,7 @@ def worker(context: CommandContext, metrics: tuple[str, int] | None) -> None:
 
     It opens no port unless `--metrics` is given.
     """
-    from fw_actors.version import __version__
+    from fw_actors import __version__
     from supervisors.service import run
     from supervisors.service.systemd import Notifier
     from web.listening import bind

@@ -36,25 +36,14 @@ def sweep(context: CommandContext, what: str) -> None:
 
 
 def _steps(site: Site, what: str) -> tuple[Batch, ...]:
-    from fw_actors.actors.sweeper import (
-        BATCH,
-        audit_batches,
-        auth_batches,
-        count_batches,
-        webhook_batches,
-    )
-    from fw_actors.webhooks.erasure import payload_batches
+    from fw_actors.actors.sweeper import audit_batches, auth_batches, webhook_batches
 
+    ops = site.config.ops
     if what == "auth":
         return auth_batches(site.config.auth.lockout_minutes)
     if what == "audit":
-        return audit_batches(site.registry, site.config.ops.audit_retention_days)
-    retention = site.config.ops.webhook_retention_days
-    return (
-        *webhook_batches(site.registry, retention),
-        *payload_batches(site.config.ops.payload_days, BATCH),
-        *count_batches(),
-    )
+        return audit_batches(ops.audit_retention_days)
+    return webhook_batches(ops.webhook_retention_days, ops.payload_days)
 
 
 async def _deleted(site: Site, step: Batch) -> int:

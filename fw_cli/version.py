@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from fw_actors.version import BUILD
+from fw_actors import BUILD
 
 _ROOT: Final = Path(__file__).parents[1]
 

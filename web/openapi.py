@@ -29,7 +29,7 @@ from quart_schema import (
     security_scheme,
 )
 
-from fw_actors.version import __version__
+from fw_actors import __version__
 from web.guard import CSRF_FREE_PREFIX, SAFE
 from web.openapi_examples import BODIES, DOCUMENTS, PARAMETERS
 from web.openapi_fields import VERSION, meaning

@@ -13,9 +13,9 @@ import h11
 import trio
 
 from benchmarks.delivery.events import SECRET, SLOTS, body
+from fw_actors import __version__
 from fw_actors.http.dial import system_trust
 from fw_actors.rules.signing import key_of, mac_of, sign
-from fw_actors.version import __version__
 
 _READ_BYTES: Final = 65_536
 _NO_CONTENT: Final = 204

@@ -19,9 +19,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access import sessions
-from fw_actors.access.attempts import delete_known_addresses
 from fw_actors.access.hash_costs import count_change
-from fw_actors.access.sessions import delete_devices
+from fw_actors.access.known_origins import delete_known_origins
 from fw_actors.documents.doctype import table_name
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
@@ -120,8 +119,7 @@ class Accounts(Observer):
         """After the write: delete the password of a deleted account, sign out a disabled one."""
         if event == "on_trash":
             count_change(fw.tx, fw.tx.scalar(_DELETE_PASSWORD, user=doc.name), None)
-            delete_known_addresses(fw.tx, str(doc.name))
-            delete_devices(fw.tx, str(doc.name))
+            delete_known_origins(fw.tx, str(doc.name))
         if event == "on_trash" or not getattr(doc, "enabled", 1):
             sessions.end_all(fw.tx, str(doc.name), idle_days=0)  # for the unused count
 

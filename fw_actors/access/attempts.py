@@ -1,14 +1,10 @@
-"""Sign-in attempts and their budgets per identifier, address and network; known addresses.
+"""Sign-in attempts and their budgets per identifier, address and network.
 
 One statement decides an attempt (A-63): it inserts the charge if fewer than `limit` attempts count
 and no lock is active. `fw_actors.rules.lockout` defines which attempts count.
 
 An IPv6 client may own 65,536 networks of /64 (a /48), so attempts are also counted per /56 and /48,
 with larger budgets; an IPv4 address has one counter. Rules: A-90, A-91, A-92, A-94.
-
-A known address is an account and the HMAC of an address (IPv6 per /64). It neither grants nor
-denies access: an attempt from a known address gets a slot in the hash queue that a flood cannot
-take.
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ from fw_actors.rules.identifiers import canonical, counted_address, wider_networ
 from fw_actors.rules.lockout import (
     ADDRESS_WINDOW_MS,
     IN_FLIGHT_MS,
+    RECOVERY_MAIL_WINDOW_MS,
     WIDER_48,
     WIDER_56,
     Budget,
@@ -34,9 +31,9 @@ from fw_actors.rules.lockout import (
     shared_budget,
     wider,
 )
-from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_SECOND
-from fw_actors.store import Statement, Tx
-from fw_actors.store.schema import KNOWN_ADDRESS, LOGIN_ATTEMPT
+from fw_actors.runtime.clock import MS_PER_MINUTE, MS_PER_SECOND
+from fw_actors.store import Statement, Tx, deletion_of_oldest, earlier, update_of_times_ahead
+from fw_actors.store.schema import LOGIN_ATTEMPT
 
 IN_FLIGHT: Final = 0
 FAILED: Final = 1
@@ -322,6 +319,35 @@ def unlock_account(tx: Tx, installation_key: bytes, *, name: str, email: str) ->
         unlock(tx, counter_key(installation_key, IDENTIFIER, spelling))
 
 
+_LOCK_IS_OVER: Final = sa.or_(_T.until.is_(None), _T.until <= _NOW)
+_DELETE_OLD: Final = deletion_of_oldest(LOGIN_ATTEMPT, _T.at, _LOCK_IS_OVER)
+_CORRECT: Final = Statement(
+    update_of_times_ahead(LOGIN_ATTEMPT, _T.at).values(
+        at=sa.bindparam("now", type_=sa.BigInteger()),
+        until=earlier(_T.until, sa.bindparam("latest", type_=sa.BigInteger())),
+    )
+)
+
+
+def delete_old(tx: Tx, lockout_minutes: int, most: int) -> int:
+    """Delete at most `most` attempts that no longer count; return how many were deleted.
+
+    An attempt may count for two windows after it was made. One that holds a lock stays until the
+    lock ends, which a policy with longer lockouts may have set.
+    """
+    kept = max(2 * lockout_minutes * MS_PER_MINUTE, ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS)
+    return tx.run(_DELETE_OLD, before=tx.now - kept, now=tx.now, most=most)
+
+
+def correct_times(tx: Tx, ahead: int, lockout_minutes: int, most: int) -> int:
+    """Correct at most `most` attempts that were made after `ahead` (ms); return how many (O-163).
+
+    They count as made now, and a lock ends at the latest when one that starts now would.
+    """
+    latest = tx.now + lockout_minutes * MS_PER_MINUTE
+    return tx.run(_CORRECT, now=tx.now, ahead=ahead, latest=latest, most=most)
+
+
 @dataclass(frozen=True, slots=True)
 class AddressCounters:
     """The counters to which an attempt from an address is charged."""
@@ -360,62 +386,6 @@ class AddressBudget:
     def settle_failure(self, tx: Tx, charge_id: str, counters: AddressCounters) -> None:
         """Settle a charge as a failure."""
         settle_failure(tx, charge_id, counters.key, self._budget)
-
-
-KNOWN_DAYS: Final = 30
-MAX_OF_A_USER: Final = 20
-
-_A: Final = KNOWN_ADDRESS.c
-_USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
-_SEEN: Final = Statement(sa.select(_A.seen).where(_A.user == _USER, _A.key == _KEY))
-_SEEN_AGAIN: Final = Statement(
-    sa.update(KNOWN_ADDRESS)
-    .where(_A.user == _USER, _A.key == _KEY)
-    .values(seen=sa.bindparam("now"))
-)
-_ADD: Final = Statement(
-    sa.insert(KNOWN_ADDRESS).values(user=_USER, key=_KEY, seen=sa.bindparam("now"))
-)
-_LATEST: Final = (
-    sa.select(_A.key).where(_A.user == _USER).order_by(_A.seen.desc(), _A.key).limit(MAX_OF_A_USER)
-)
-_DROP_OTHERS: Final = Statement(
-    sa.delete(KNOWN_ADDRESS).where(_A.user == _USER, _A.key.not_in(_LATEST.scalar_subquery()))
-)
-_DELETE_KNOWN_ADDRESSES: Final = Statement(sa.delete(KNOWN_ADDRESS).where(_A.user == _USER))
-
-
-def address_key(installation_key: bytes, address: str) -> bytes:
-    """Return the HMAC of an address, which is stored instead of the address."""
-    return counter_key(installation_key, "known address", counted_address(address))
-
-
-def last_seen(tx: Tx, user: str, key: bytes) -> int | None:
-    """Return the last sign-in of the account from an address (ms, to the day).
-
-    None: there was none within `KNOWN_DAYS`.
-    """
-    seen: int | None = tx.scalar(_SEEN, user=user, key=key)
-    return None if seen is None or tx.now - seen >= KNOWN_DAYS * MS_PER_DAY else seen
-
-
-def record_sign_in(tx: Tx, user: str, key: bytes, seen: int | None) -> None:
-    """Record a sign-in of the account, which must be locked, from an address.
-
-    `seen` is the result of `last_seen`: the row is written once a day. An account keeps its
-    latest `MAX_OF_A_USER` addresses.
-    """
-    if seen is not None and 0 <= tx.now - seen < MS_PER_DAY:
-        return
-    if tx.run(_SEEN_AGAIN, user=user, key=key, now=tx.now):
-        return
-    tx.run(_ADD, user=user, key=key, now=tx.now)
-    tx.run(_DROP_OTHERS, user=user)
-
-
-def delete_known_addresses(tx: Tx, user: str) -> None:
-    """Delete all known addresses of an account."""
-    tx.run(_DELETE_KNOWN_ADDRESSES, user=user)
 
 
 MAX_REFUSED_ADDRESSES: Final = 10_000

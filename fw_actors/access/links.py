@@ -23,7 +23,7 @@ from fw_actors.errors import InvalidTokenError
 from fw_actors.rules.identifiers import BEARER_BYTES, bearer, digest
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MINUTES_PER_HOUR, MS_PER_MINUTE
-from fw_actors.store import Statement, Tx
+from fw_actors.store import Statement, Tx, deletion_of_oldest, update_of_times_ahead
 from fw_actors.store.schema import TOKEN
 from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
@@ -148,6 +148,28 @@ def spend(tx: Tx, kind: LinkKind, token: str) -> str:
 def end(tx: Tx, user: str) -> None:
     """End every open link of a user."""
     tx.run(_END, user=user)
+
+
+_DELETE_EXPIRED: Final = deletion_of_oldest(TOKEN, _T.expires)
+_AT: Final[sa.BindParameter[Any]] = sa.bindparam("now", type_=sa.BigInteger())
+_CORRECT: Final = Statement(
+    update_of_times_ahead(
+        TOKEN, _T.created, _T.expires > sa.bindparam("ahead", type_=sa.BigInteger())
+    ).values(created=_AT, expires=_T.expires - (_T.created - _AT))
+)
+
+
+def delete_expired(tx: Tx, most: int) -> int:
+    """Delete at most `most` expired links, the oldest first; return how many were deleted."""
+    return tx.run(_DELETE_EXPIRED, before=tx.now, most=most)
+
+
+def correct_times(tx: Tx, ahead: int, most: int) -> int:
+    """Correct at most `most` links that were created after `ahead` (ms); return how many (O-163).
+
+    They keep their duration, from now on.
+    """
+    return tx.run(_CORRECT, now=tx.now, ahead=ahead, most=most)
 
 
 class LinkRules(Observer):

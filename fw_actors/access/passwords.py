@@ -40,7 +40,7 @@ from fw_actors.hashing import HashCost, Hasher, HashQueue, PreparedPassword
 from fw_actors.mail import NamedKey, Notice, Template
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.ops.mail_queue import MailQueue
-from fw_actors.rules.concurrency import Requester
+from fw_actors.rules.fair_queue import Requester
 from fw_actors.rules.identifiers import canonical
 from fw_actors.rules.lockout import may_verify
 from fw_actors.store import Statement, Tx

@@ -45,7 +45,7 @@ from fw_actors.hashing import Hasher
 from fw_actors.mail import LogTransport, Template
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.ops.mail_queue import MailQueue
-from fw_actors.rules.concurrency import Requester
+from fw_actors.rules.fair_queue import Requester
 from fw_actors.rules.identifiers import (
     UnusableIdentifierError,
     canonical,

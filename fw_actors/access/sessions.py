@@ -1,28 +1,21 @@
-"""Sessions, callers, and the devices from which an account has signed in.
-
-Sessions are bearer tokens stored as hashes and addressed by opaque handles.
-
-A sign-in from a new device is reported by mail (A-363 to A-366). A device is a kind of browser or
-program in a network: the user agent without its versions, and the /24 or /48 of the address. Only
-its HMAC is stored, and only after the password was verified.
+"""Sessions and callers. A session is a bearer token, stored as a hash and addressed by an opaque
+handle.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.access.attempts import counter_key
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import AuthenticationError, NotFoundError
-from fw_actors.rules.identifiers import digest, sharing_network
+from fw_actors.rules.identifiers import digest
 from fw_actors.runtime.clock import MS_PER_DAY
-from fw_actors.store import Statement, Tx
-from fw_actors.store.schema import KNOWN_DEVICE, SESSION
+from fw_actors.store import Statement, Tx, deletion_of_oldest, earlier, update_of_times_ahead
+from fw_actors.store.schema import SESSION
 from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute (A-156)
@@ -230,52 +223,31 @@ def end_all(tx: Tx, user: str, except_session: str | None = None, *, idle_days: 
     return sum(expires > tx.now and last_seen > since for expires, last_seen in ended)
 
 
-DEVICE_DAYS: Final = 400
-"""A device without a sign-in for this long counts as new again."""
-MAX_DEVICES: Final = 50
-"""The maximum number of devices kept for an account, the latest ones."""
-_VERSION: Final = re.compile(r"[0-9]+(?:[._][0-9]+)*")
-_AGENT_CHARACTERS: Final = 400
-
-_D: Final = KNOWN_DEVICE.c
-_KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
-_ALL: Final = Statement(sa.select(_D.key, _D.seen).where(_D.user == _USER))
-_AGAIN: Final = Statement(
-    sa.update(KNOWN_DEVICE).where(_D.user == _USER, _D.key == _KEY).values(seen=sa.bindparam("now"))
+_DELETE_EXPIRED: Final = deletion_of_oldest(SESSION, SESSION.c.expires)
+_AT: Final[sa.BindParameter[Any]] = sa.bindparam("now", type_=sa.BigInteger())
+_CORRECT: Final = Statement(
+    update_of_times_ahead(
+        SESSION,
+        SESSION.c.created,
+        # By the index: only sessions that last longer than any that begins now.
+        SESSION.c.expires > sa.bindparam("latest", type_=sa.BigInteger()),
+    ).values(
+        created=_AT,
+        last_seen=earlier(SESSION.c.last_seen, _AT),
+        expires=SESSION.c.expires - (SESSION.c.created - _AT),
+    )
 )
-_ADD: Final = Statement(
-    sa.insert(KNOWN_DEVICE).values(user=_USER, key=_KEY, seen=sa.bindparam("now"))
-)
-_DROP: Final = Statement(sa.delete(KNOWN_DEVICE).where(_D.user == _USER, _D.key == _KEY))
-_DELETE_DEVICES: Final = Statement(sa.delete(KNOWN_DEVICE).where(_D.user == _USER))
 
 
-def device_key(installation_key: bytes, address: str, user_agent: str) -> bytes:
-    """Return the HMAC of a device: of its User-Agent without versions, and its network."""
-    kind = _VERSION.sub("", user_agent[:_AGENT_CHARACTERS])
-    return counter_key(installation_key, "known device", f"{sharing_network(address)}\n{kind}")
+def delete_expired(tx: Tx, most: int) -> int:
+    """Delete at most `most` expired sessions, the oldest first; return how many were deleted."""
+    return tx.run(_DELETE_EXPIRED, before=tx.now, most=most)
 
 
-def record_device(tx: Tx, user: str, key: bytes) -> bool:
-    """Record a sign-in of the account, which must be locked; return whether its device is new.
+def correct_times(tx: Tx, ahead: int, session_days: int, most: int) -> int:
+    """Correct at most `most` sessions that began after `ahead` (ms); return how many (O-163).
 
-    The first device of an account is not new: there is no other to compare it with.
+    They keep their duration, from now on.
     """
-    known: dict[bytes, int] = {bytes(of): seen for of, seen in tx.rows(_ALL, user=user)}
-    now = tx.now
-    seen = known.pop(key, None)
-    if seen is None:
-        tx.run(_ADD, user=user, key=key, now=now)
-        latest = sorted(known, key=lambda each: (known[each], each), reverse=True)
-        for oldest in latest[MAX_DEVICES - 1 :]:
-            tx.run(_DROP, user=user, key=oldest)
-    elif not 0 <= now - seen < MS_PER_DAY:
-        tx.run(_AGAIN, user=user, key=key, now=now)
-    if seen is None:
-        return bool(known)
-    return now - seen >= DEVICE_DAYS * MS_PER_DAY
-
-
-def delete_devices(tx: Tx, user: str) -> None:
-    """Delete all known devices of an account."""
-    tx.run(_DELETE_DEVICES, user=user)
+    latest = tx.now + session_days * MS_PER_DAY
+    return tx.run(_CORRECT, now=tx.now, ahead=ahead, latest=latest, most=most)

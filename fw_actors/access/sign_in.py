@@ -10,16 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from fw_actors.access import accounts, attempts, sessions
+from fw_actors.access import accounts, attempts, known_origins, sessions
 from fw_actors.access.accounts import Account, Accounts, lock_account
 from fw_actors.access.attempts import AddressBudget, AddressCounters, RefusedAddresses
 from fw_actors.access.hash_costs import RecentCosts
-from fw_actors.access.sessions import device_key, record_device
 from fw_actors.config import AuthPolicy
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import HashCost, Hasher, HashQueue
 from fw_actors.mail import NewDevice
-from fw_actors.rules.concurrency import Requester
+from fw_actors.rules.fair_queue import Requester
 from fw_actors.rules.identifiers import (
     BEARER_BYTES,
     UnusableIdentifierError,
@@ -164,7 +163,7 @@ class SignIn(CountedAttempts):
         else:
             key = attempts.counter_key(self._key, attempts.IDENTIFIER, form)
         address = attempt.address
-        known = attempts.address_key(self._key, address)
+        known = known_origins.address_key(self._key, address)
         return Identified(key, form, self._addresses.counters(address), known)
 
     async def address_wait(self, address: str) -> float | None:
@@ -216,7 +215,7 @@ class SignIn(CountedAttempts):
             form = identified.canonical
             account = self._directory.find(tx, form) if form is not None else None
             # Read for unknown accounts too, so that the work is the same.
-            seen = attempts.last_seen(
+            seen = known_origins.address_seen(
                 tx, "" if account is None else account.user, identified.known_address
             )
             decoy = self._costs.get(tx).draw(identified.key)
@@ -286,7 +285,7 @@ class SignIn(CountedAttempts):
         if now.password_changed != account.password_changed:
             return self._fail(tx, admitted)
         identified = admitted.identified
-        attempts.record_sign_in(tx, now.user, identified.known_address, admitted.address_seen)
+        known_origins.record_address(tx, now.user, identified.known_address, admitted.address_seen)
         attempts.clear(tx, admitted.charge, identified.key, admitted.address_charge)
         self._record_device(tx, attempt, now.user)
         if attempt.old_sid is not None:
@@ -311,5 +310,6 @@ class SignIn(CountedAttempts):
         if notify is None:
             return
         agent = attempt.user_agent
-        if record_device(tx, user, device_key(self._key, attempt.address, agent)):
+        key = known_origins.device_key(self._key, attempt.address, agent)
+        if known_origins.record_device(tx, user, key):
             notify(tx, user, NewDevice(tx.now, attempt.address, agent[:_SHOWN_AGENT]))

@@ -27,7 +27,7 @@ from fw_actors.actors.queue_worker import (
 )
 from fw_actors.errors import OverloadedError
 from fw_actors.http import Origin, parse_endpoint
-from fw_actors.rules.concurrency import ReceiverSlots
+from fw_actors.rules.receivers import ReceiverSlots
 from fw_actors.runtime import (
     Actor,
     ActorError,

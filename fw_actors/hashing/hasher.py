@@ -41,7 +41,7 @@ from fw_actors.hashing.imported import (
     imported_or_none,
     parse_imported,
 )
-from fw_actors.rules.concurrency import FairQueue, QueueFull, Requester
+from fw_actors.rules.fair_queue import FairQueue, QueueFull, Requester
 from fw_actors.rules.password_policy import MAX_RUNES, validate_password
 from fw_actors.runtime import Entropy
 

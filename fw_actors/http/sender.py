@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import trio
 
+from fw_actors import __version__
 from fw_actors.config import ClientCertificate
 from fw_actors.http.dial import (
     Dialler,
@@ -34,7 +35,6 @@ from fw_actors.http.tls import TlsStatistics
 from fw_actors.http.url import Endpoint
 from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy
 from fw_actors.runtime.clock import Deadlines
-from fw_actors.version import __version__
 
 SWEEP_SECONDS: Final = 5.0  # a connection that its receiver closed may hold a descriptor so long
 

@@ -21,18 +21,20 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core import DOCUMENT
+from fw_actors.documents.core import DOCUMENT, AuditEvent
 from fw_actors.documents.fields import Field, Table
 from fw_actors.documents.handle import DocType, Fw, rows_of
 from fw_actors.documents.hooks import CHANGES, DELETION, Observer
 from fw_actors.documents.permissions import administering_error
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import SystemRows
+from fw_actors.documents.tables import table_of
 from fw_actors.documents.validation import changed_columns
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.rules.lockout import RECORDED_PER_MINUTE, minute_of, more_refused
 from fw_actors.rules.safe_output import is_secret
 from fw_actors.runtime import Entropy
+from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Tx
 
 DOCTYPE: Final = "Audit Event"
@@ -337,6 +339,27 @@ AUDITED: Final[Mapping[str, AuditedDocType]] = {
     "API Key": AuditedDocType("api_key", _about_key, _changed(_about_key)),
     "Webhook": AuditedDocType("webhook", _about_webhook, _changed(_about_webhook)),
 }
+
+
+_EVENTS: Final = table_of(AuditEvent).table
+_OLDEST: Final = Statement(
+    sa.select(_EVENTS.c.name)
+    .where(_EVENTS.c.creation <= sa.bindparam("before"))
+    .order_by(_EVENTS.c.creation)
+    .limit(sa.bindparam("most"))
+    .with_for_update(skip_locked=True)  # two sweepers (PostgreSQL) get different rows
+)
+# By name: PostgreSQL joins the result of a subquery with a whole table of 100,000 rows.
+_DELETE: Final = Statement(sa.delete(_EVENTS).where(_EVENTS.c.name == sa.bindparam("event")))
+
+
+def delete_old(tx: Tx, retention_days: int, most: int) -> int:
+    """Delete at most `most` Audit Events after `retention_days`, the oldest first; return how many
+    were deleted."""
+    names = tx.rows(_OLDEST, before=tx.now - retention_days * MS_PER_DAY, most=most)
+    if names:
+        tx.run_many(_DELETE, [{"event": name} for (name,) in names])
+    return len(names)
 
 
 Changed = dict[str, list[Any]]

@@ -17,10 +17,13 @@ from fw_actors.store.statement import (
     StoreError,
     TextBytes,
     UniqueViolation,
+    deletion_of_oldest,
+    earlier,
     one_of,
     partial_index,
     read_frames,
     rows_as_json,
+    update_of_times_ahead,
 )
 from fw_actors.store.store import Store, StoreStatistics
 from fw_actors.store.transaction import AfterCommit, Row, Tx
@@ -49,10 +52,13 @@ __all__ = [
     "TextBytes",
     "Tx",
     "UniqueViolation",
+    "deletion_of_oldest",
+    "earlier",
     "installation_key",
     "one_of",
     "open_sqlite",
     "partial_index",
     "read_frames",
     "rows_as_json",
+    "update_of_times_ahead",
 ]

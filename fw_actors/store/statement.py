@@ -30,7 +30,21 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import BigInteger, Index, Insert, LargeBinary, Text, bindparam, select
+from sqlalchemy import (
+    BigInteger,
+    Case,
+    Index,
+    Insert,
+    LargeBinary,
+    Table,
+    Text,
+    Update,
+    bindparam,
+    case,
+    delete,
+    select,
+    update,
+)
 from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine import Dialect
@@ -269,6 +283,34 @@ class JsonRows:
 
 MAX_BOUND_TEXTS: Final = 500
 """How many texts a condition binds one by one; a statement may bind 32,766 on SQLite."""
+
+
+def deletion_of_oldest(
+    table: Table, column: ColumnElement[int], *further: ColumnElement[bool]
+) -> Statement:
+    """Return a statement that deletes at most `most` rows whose `column` is up to `before`, the
+    oldest first. `further` conditions must be met, too."""
+    key = next(iter(table.primary_key.columns))
+    old = select(key).where(column <= bindparam("before"), *further).order_by(column)
+    return Statement(delete(table).where(key.in_(old.limit(bindparam("most")).scalar_subquery())))
+
+
+def update_of_times_ahead(
+    table: Table, column: ColumnElement[int], *further: ColumnElement[bool]
+) -> Update:
+    """Return an update, without values, of at most `most` rows whose `column` is after `ahead`.
+
+    The rows are locked (PostgreSQL): one is corrected once, also if two processes notice it.
+    """
+    key = next(iter(table.primary_key.columns))
+    ahead = bindparam("ahead", type_=BigInteger())
+    found = select(key).where(column > ahead, *further).limit(bindparam("most"))
+    return update(table).where(key.in_(found.with_for_update(skip_locked=True)))
+
+
+def earlier(one: ColumnElement[int], other: ColumnElement[int]) -> Case[int]:
+    """Return the earlier of two times; `one` if it is null."""
+    return case((one > other, other), else_=one)
 
 
 def one_of(column: ColumnElement[Any], texts: Collection[str]) -> ColumnElement[bool]:

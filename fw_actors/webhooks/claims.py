@@ -27,9 +27,8 @@ from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import stored_number, valid_number
 from fw_actors.errors import ValidationError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
-from fw_actors.rules.concurrency import RESERVE, ReceiverSlots, startable
 from fw_actors.rules.delivery import LEASE_MARGIN_SECONDS
-from fw_actors.rules.receivers import NOT_PAUSED, UNTIL_RESUMED
+from fw_actors.rules.receivers import NOT_PAUSED, RESERVE, UNTIL_RESUMED, ReceiverSlots, startable
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import (
     AllRows,

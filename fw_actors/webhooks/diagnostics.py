@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
+from fw_actors import __version__
 from fw_actors.documents.core import missing_delivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
@@ -41,7 +42,6 @@ from fw_actors.store import Statement, Tx
 from fw_actors.store.ordered_jobs import first_of
 from fw_actors.store.schema import JOB
 from fw_actors.tracing import CURRENT_TRACE, TraceContext
-from fw_actors.version import __version__
 from fw_actors.webhooks.attempts import AttemptHistory, AttemptRun, RecordedAttempt, attempts_of
 from fw_actors.webhooks.claims import StoredWebhook
 from fw_actors.webhooks.deliveries import Deliveries

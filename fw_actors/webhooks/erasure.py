@@ -1,7 +1,8 @@
-"""Erases the contents of deliveries: the body that was sent and the receivers' responses.
+"""Erases the contents of deliveries, and deletes old deliveries whole.
 
-The delivery stays on record, with its attempts and Audit Events; the body cannot be sent again
-(B-360 to B-364). Only final deliveries are erased, because one in progress still needs its body.
+An erasure removes the body that was sent and the receivers' responses. The delivery stays on
+record, with its attempts and Audit Events; the body cannot be sent again (B-360 to B-364). Only
+final deliveries are erased, because one in progress still needs its body.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import FINAL, DeliveryStatus, wrong_status
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from fw_actors.store import Statement, Tx
-from fw_actors.store.schema import META
-from fw_actors.webhooks.attempts import delete_responses
+from fw_actors.store.schema import JOB, META
+from fw_actors.webhooks.attempts import delete_attempts, delete_responses
+from fw_actors.webhooks.events import DELETE_JOB, QUEUE
 from fw_actors.webhooks.pacing import lock_webhooks_of
 
 MAX_ERASED_DELIVERIES: Final = 100
@@ -138,6 +140,48 @@ def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:
     if deliveries:
         tx.run_many(_ERASE, [{"delivery": name, "at": tx.now} for name in deliveries])
         delete_responses(tx, deliveries)
+
+
+_BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
+_NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
+_OLD: Final = sa.and_(_D.status.in_(FINAL), _D.last_attempt <= _BEFORE)
+_FIND_OLD: Final = Statement(sa.select(_D.name).where(_OLD).limit(sa.bindparam("most")))
+_JOBS: Final = sa.select(JOB.c.subject).where(JOB.c.queue == QUEUE, JOB.c.subject.in_(_NAMES))
+_WITH_JOB: Final = Statement(_JOBS)
+_LOCK_JOBS: Final = Statement(_JOBS.with_for_update(skip_locked=True))
+# Checked again: otherwise a concurrent replay would be deleted.
+_LOCK_OLD: Final = Statement(
+    sa.select(_D.name)
+    .where(_D.name.in_(_NAMES), _OLD.self_group().is_(sa.true()))
+    .with_for_update(skip_locked=True)
+)
+_DELETE: Final = Statement(sa.delete(_TABLE).where(_D.name == sa.bindparam("delivery")))
+
+
+def delete_old(tx: Tx, retention_days: int, most: int) -> int:
+    """Delete at most `most` final deliveries `retention_days` after their last attempt, with the
+    jobs of failed ones (B-280). Returns how many were deleted."""
+    before = tx.now - retention_days * MS_PER_DAY
+    found = [name for (name,) in tx.rows(_FIND_OLD, before=before, most=most)]
+    if found and tx.locks_rows:
+        found = _locked(tx, found, before)
+    if found:
+        given = [{"delivery": name} for name in found]
+        tx.run_many(DELETE_JOB, given)
+        tx.run_many(_DELETE, given)
+        delete_attempts(tx, found)
+    return len(found)
+
+
+def _locked(tx: Tx, found: Sequence[str], before: int) -> list[str]:
+    """Lock jobs, and then deliveries (B-430); leave out those that others have locked.
+
+    The jobs are locked too, because the batch would wait for them with locked deliveries.
+    """
+    waiting = {name for (name,) in tx.rows(_WITH_JOB, names=found)}
+    waiting -= {name for (name,) in tx.rows(_LOCK_JOBS, names=found)}
+    free = [name for name in found if name not in waiting]
+    return [name for (name,) in tx.rows(_LOCK_OLD, names=free, before=before)]
 
 
 _META_KEY: Final = "payload_sweep"

@@ -18,10 +18,9 @@ from fw_actors.documents.hooks import Observer
 from fw_actors.documents.tables import stored_number, table_of
 from fw_actors.errors import ValidationError
 from fw_actors.http import parse_endpoint
-from fw_actors.rules.concurrency import FAILURES
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
-from fw_actors.rules.receivers import NOT_PAUSED, pause_end
+from fw_actors.rules.receivers import FAILURES, NOT_PAUSED, pause_end
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
 from fw_actors.store.ordered_jobs import count_parked

@@ -28,11 +28,11 @@ from fw_actors.errors import FwError
 from fw_actors.mail import FailingWebhook, Notice, Template
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.ops.mail_queue import MailQueue
-from fw_actors.rules.concurrency import FAILURES
 from fw_actors.rules.delivery import error_without_location
 from fw_actors.rules.receivers import (
     ENDED_EVENT,
     FAILING_EVENT,
+    FAILURES,
     NoticePolicy,
     OutageAction,
     ReceiverOutage,

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 import trio
 
+from fw_actors import __version__
 from fw_actors.config import Config, ProcessPlace
-from fw_actors.version import __version__
 from supervisors.service.site_files import ServiceError
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 from prometheus_client import ProcessCollector
 
+from fw_actors import BUILD
 from fw_actors.actors.background import read_with_deadline
 from fw_actors.actors.metrics import Histogram, MetricSample
 from fw_actors.ops.console_facts import Backlog, backlog
 from fw_actors.store import QueueStats
-from fw_actors.version import BUILD
 from fw_actors.webhooks.pacing import paused_webhooks, webhooks_at_limit
 from fw_actors.webhooks.subscriptions import Subscriptions, changed_webhooks
 from supervisors.service.assembly import ServiceDependencies

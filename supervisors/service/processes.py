@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import trio
 
+from fw_actors import __version__
 from fw_actors.config import Config
 from fw_actors.runtime import Log, SystemClock, SystemEntropy, open_runtime
-from fw_actors.version import __version__
 from supervisors.children import task_child
 from supervisors.service.control_channel import ANSWERS, Assignment, ChannelFailed, ControlChannel
 from supervisors.service.fork_server import ForkServer, RunningProcess

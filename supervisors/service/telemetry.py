@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from fw_actors import __version__
 from fw_actors.config import Config
 from fw_actors.runtime import Entropy, Log, MessageTrace, TraceOutcome
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.tracing import CURRENT_TRACE, ID_BYTES, PARENT_BYTES, Span, TraceContext, Tracer
-from fw_actors.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry import trace as api

@@ -32,7 +32,6 @@ from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.metrics import Counter, DeliveryMeter
 from fw_actors.actors.queue_worker import Drain, QueueWakeUps, Waker
 from fw_actors.actors.sweeper import (
-    BATCH,
     DAILY,
     EACH_MINUTE,
     HOURLY,
@@ -42,7 +41,6 @@ from fw_actors.actors.sweeper import (
     Sweeper,
     audit_batches,
     auth_batches,
-    count_batches,
     webhook_batches,
 )
 from fw_actors.config import Config
@@ -66,7 +64,6 @@ from fw_actors.runtime import (
 from fw_actors.store import Store, Tx
 from fw_actors.tracing import CURRENT_TRACE, Tracer
 from fw_actors.webhooks import events, replay
-from fw_actors.webhooks.erasure import payload_batches
 from fw_actors.webhooks.signing_keys import end_rotation
 from fw_actors.webhooks.subscriptions import SharedSubscriptions
 from supervisors.children import ChildSpec, actor_child, task_child
@@ -416,21 +413,16 @@ def _url(config: Config, bound: Bound | None) -> str:
 
 
 def _sweeper(deps: ServiceDependencies) -> Sweeper:
-    config, registry = deps.site.config, deps.site.registry
+    config = deps.site.config
     return Sweeper(
         deps.site.store,
         deps.log,
         {
             "auth": Schedule(HOURLY, auth_batches(config.auth.lockout_minutes)),
             "webhooks": Schedule(
-                DAILY,
-                (
-                    *webhook_batches(registry, config.ops.webhook_retention_days),
-                    *payload_batches(config.ops.payload_days, BATCH),
-                    *count_batches(),
-                ),
+                DAILY, webhook_batches(config.ops.webhook_retention_days, config.ops.payload_days)
             ),
-            "audit": Schedule(DAILY, audit_batches(registry, config.ops.audit_retention_days)),
+            "audit": Schedule(DAILY, audit_batches(config.ops.audit_retention_days)),
             "receivers": Schedule(
                 EACH_MINUTE, (_notices(deps), _rotations(deps)), batch=1, log_end=False
             ),

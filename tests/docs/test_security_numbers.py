@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from fw_actors.access.api_keys import MAX_KEYS, WRONG_KEYS
-from fw_actors.access.attempts import KNOWN_DAYS
-from fw_actors.access.attempts import MAX_OF_A_USER as ADDRESSES_OF_A_USER
+from fw_actors.access.known_origins import ADDRESS_DAYS, DEVICE_DAYS, MAX_ADDRESSES
 from fw_actors.access.recovery import MAILS_AN_HOUR
-from fw_actors.access.sessions import DEVICE_DAYS, MAX_OF_A_USER
+from fw_actors.access.sessions import MAX_OF_A_USER
 from fw_actors.actors.queue_worker import MAX_ATTEMPTS
 from fw_actors.config.load import DEFAULT_ARGON2
 from fw_actors.config.policy import parse_policy
@@ -106,8 +105,8 @@ def test_security_page_is_right_on_requests() -> None:
 
 def test_security_page_is_right_on_the_queue_for_hashes() -> None:
     assert f"{RESERVED_FOR_KNOWN[HashQueue.SIGN_IN]} of the slots are reserved" in PAGE
-    assert f"from which it has signed in within {KNOWN_DAYS} days" in PAGE
-    assert f"the last {ADDRESSES_OF_A_USER} addresses of an account are stored" in PAGE
+    assert f"from which it has signed in within {ADDRESS_DAYS} days" in PAGE
+    assert f"the last {MAX_ADDRESSES} addresses of an account are stored" in PAGE
     assert sharing_network("2001:db8::1").endswith("/48")
     assert sharing_network("192.0.2.1").endswith("/24")
     assert "(the /48 of IPv6, the /24 of IPv4)" in PAGE
@@ -117,7 +116,9 @@ def test_security_page_is_right_on_records() -> None:
     assert f"| {OPS['auditRetentionDays']} days (`ops.auditRetentionDays`) |" in PAGE
     assert f"| {KEPT_DAYS} days |" in PAGE
     assert all(doctype in PAGE for doctype in RECORDS)
-    assert f"addresses for {KNOWN_DAYS} days, devices (only with `auth.newDeviceMail`) for" in PAGE
+    assert (
+        f"addresses for {ADDRESS_DAYS} days, devices (only with `auth.newDeviceMail`) for" in PAGE
+    )
     assert f"for {DEVICE_DAYS} days |" in PAGE
     assert f"has not used for {DEVICE_DAYS} days" in PAGE
     assert len("secret") == MIN_SECRET_CHARACTERS

@@ -14,12 +14,12 @@ from typing import Any
 import click
 import pytest
 
+from fw_actors import __version__
 from fw_actors.documents import permissions
 from fw_actors.documents.core import BY_DOCUMENT, Webhook
 from fw_actors.documents.fields import Int
 from fw_actors.ops.queued_jobs import QUEUES, JobState
 from fw_actors.rules.delivery import FINAL, DeliveryStatus
-from fw_actors.version import __version__
 from fw_actors.webhooks.attempt_list import AttemptResult
 from fw_cli.context import ADMINISTRATOR
 from fw_cli.main import COMMANDS, cli

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from fw_actors.version import __version__
+from fw_actors import __version__
 from tests.fw_cli.conftest import CommandLine
 from tests.live_site import eventually
 

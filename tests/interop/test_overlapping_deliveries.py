@@ -98,7 +98,7 @@ async def test_overlapping_replays_begin_once(depot: OverlapDepot, overlap: Over
 async def test_sweep_skips_delivery_being_replayed(depot: OverlapDepot) -> None:
     """Retention applies to Sent and Failed: fresh attempts that have begun are not swept away."""
     name = await depot.failed()
-    [sweep] = webhook_batches(depot.site.registry, 1)
+    sweep = webhook_batches(1, 0)[0]
     replayed, swept = threading.Event(), threading.Event()
 
     def replay(fw: Any) -> None:
@@ -120,7 +120,7 @@ async def test_replay_of_delivery_being_swept_is_refused(
     depot: OverlapDepot, overlap: Overlap
 ) -> None:
     name = await depot.failed()
-    [sweep] = webhook_batches(depot.site.registry, 1)
+    sweep = webhook_batches(1, 0)[0]
     await depot.age()
     work = partial(depot.replay, name)
     _, refusal = await overlap(sweep, partial(depot.site.write, "Administrator", work))

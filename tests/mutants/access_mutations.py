@@ -16,7 +16,7 @@ _KEYS: Final = "fw_actors/access/api_keys.py"
 ACCESS: Final = (
     Mutation(
         "the first device of an account is reported by mail",
-        "fw_actors/access/sessions.py",
+        "fw_actors/access/known_origins.py",
         "        return bool(known)\n",
         "        return True\n",
         "tests/fw_actors/access/test_known_devices.py",
@@ -134,7 +134,7 @@ ACCESS: Final = (
     ),
     Mutation(
         "the hash queue evicts no flooding address",
-        "fw_actors/rules/concurrency.py",
+        "fw_actors/rules/fair_queue.py",
         "longest = self._line_to_shorten(requester)",
         "longest = None",
         "tests/security/test_floods.py",

@@ -326,10 +326,10 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a hanging receiver occupies all slots",
-        "fw_actors/rules/concurrency.py",
+        "fw_actors/rules/receivers.py",
         "        self.window = 1\n        self.slow = True\n",
         "        self.slow = False\n",
-        "tests/fw_actors/rules/test_receiver_places.py::"
+        "tests/fw_actors/rules/test_receiver_slots.py::"
         "test_receiver_slots_fall_to_one_on_slow_head",
     ),
     Mutation(
@@ -384,7 +384,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a flood keeps all slots of the hash queue",
-        "fw_actors/rules/concurrency.py",
+        "fw_actors/rules/fair_queue.py",
         "longest = self._line_to_shorten(requester)",
         "longest = None",
         "tests/fw_actors/rules/test_fair_queue.py::"

@@ -238,9 +238,9 @@ DELIVERY: Final = (
     ),
     Mutation(
         "the sweep deletes open deliveries",
-        "fw_actors/actors/sweeper.py",
-        "table.c.status.in_(FINAL), ",
-        "",
+        "fw_actors/webhooks/erasure.py",
+        "_OLD: Final = sa.and_(_D.status.in_(FINAL), ",
+        "_OLD: Final = sa.and_(",
         "tests/fw_actors/ops/test_sweeps.py",
     ),
     Mutation(

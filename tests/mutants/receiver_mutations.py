@@ -172,7 +172,7 @@ RECEIVERS: Final = (
     ),
     Mutation(
         "a new device is not reported by mail",
-        "fw_actors/access/sessions.py",
+        "fw_actors/access/known_origins.py",
         "        return bool(known)\n",
         "        return False\n",
     ),

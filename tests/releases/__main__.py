@@ -12,7 +12,7 @@ import click
 from tests.releases.rules import Facts, faults, prepared
 
 ROOT: Final = Path(__file__).parents[2]
-VERSION: Final = ROOT / "fw_actors" / "version.py"
+VERSION: Final = ROOT / "fw_actors" / "__init__.py"
 CHANGELOG: Final = ROOT / "CHANGELOG.md"
 PACKAGES: Final = ("fw_actors", "fw_cli", "fw_client", "supervisors", "web")
 
@@ -30,7 +30,7 @@ def _git(*args: str) -> list[str]:
 
 def facts() -> Facts:
     """Return the facts of this checkout."""
-    from fw_actors.version import RELEASE
+    from fw_actors import RELEASE
 
     at_head = set(_git("tag", "--list", "v*", "--points-at", "HEAD"))
     earlier = [tag for tag in _git("tag", "--list", "v*", "--merged", "HEAD", "--sort=-creatordate")
@@ -43,9 +43,9 @@ def facts() -> Facts:
 @click.argument("release", required=False)
 def main(release: str | None) -> None:
     """Check that version, changelog and tags agree. With RELEASE, prepare that release: write it
-    into fw_actors/version.py, and date its section of CHANGELOG.md."""
+    into fw_actors/__init__.py, and date its section of CHANGELOG.md."""
     if release is not None:
-        from fw_actors.version import RELEASE
+        from fw_actors import RELEASE
 
         try:
             changelog = prepared(CHANGELOG.read_text(), release, datetime.now(UTC).date())

@@ -19,7 +19,7 @@ Number = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Facts:
-    """`release`: RELEASE of fw_actors/version.py. `tags`: of all earlier commits, and `at_head`: of
+    """`release`: RELEASE of fw_actors/__init__.py. `tags`: of all earlier commits; `at_head`: of
     this one. `changed`: whether the packages differ from the newest earlier tag."""
 
     release: str
@@ -48,7 +48,7 @@ def faults(facts: Facts) -> Iterator[str]:
     elif own in released and facts.changed:
         yield (
             f"{facts.release} has been released, and the packages have changed since: raise "
-            "RELEASE in fw_actors/version.py"
+            "RELEASE in fw_actors/__init__.py"
         )
     for tag in sorted(facts.at_head):
         if tag != f"v{facts.release}":

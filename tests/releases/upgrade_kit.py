@@ -84,7 +84,9 @@ def schema_of(commit: str) -> int:
 
 def old_build(commit: str) -> OldBuild:
     """Return the build of a commit or tag. Its version is that of `hatch_build.py` in a clone."""
-    found = RELEASED.search(git("show", f"{commit}:fw_actors/version.py"))
+    present = git("ls-tree", "--name-only", commit, "fw_actors/").decode().split()
+    module = "version.py" if "fw_actors/version.py" in present else "__init__.py"  # since 0.3.0
+    found = RELEASED.search(git("show", f"{commit}:fw_actors/{module}"))
     assert found is not None
     version = found[1].decode()
     is_release = git("log", "-1", "--format=%s", commit).decode().strip() == f"Release {version}"

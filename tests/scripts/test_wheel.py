@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from fw_actors.version import RELEASE
+from fw_actors import RELEASE
 from tests.installed_wheel import InstalledWheel
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ def test_wheel_contains_only_five_packages(wheel: Path) -> None:
 
 def test_build_has_unique_version(tmp_path: Path) -> None:
     """Pip replaces no build by one of the same version; at a tag it is the release's (O-165)."""
-    for name in ("hatch_build.py", "fw_actors/version.py"):
+    for name in ("hatch_build.py", "fw_actors/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     git = ("git", "-c", "user.name=x", "-c", "user.email=x@x.example", "-c", "commit.gpgsign=false")

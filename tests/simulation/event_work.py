@@ -225,7 +225,7 @@ class EventWork:
         """Sweep what is old, as the command line does; bodies that are a few seconds old, too."""
         await self.client.ask(
             "sweeps",
-            lambda up: up.site.store.write(webhook_batches(up.site.registry, 30)[0]),
+            lambda up: up.site.store.write(webhook_batches(30, 0)[0]),
         )
         for step in payload_batches(PAYLOAD_SECONDS / 86_400, 3):
             await self.client.ask("sweeps bodies", partial(_write, step))

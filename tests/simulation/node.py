@@ -22,7 +22,7 @@ from fw_actors.http import Sender
 from fw_actors.http.dial import Resolver
 from fw_actors.http.pool import Pool
 from fw_actors.ops.site import Site, open_site
-from fw_actors.rules.concurrency import Requester
+from fw_actors.rules.fair_queue import Requester
 from fw_actors.runtime import Runtime, SeededEntropy, open_runtime
 from fw_actors.store import Store
 from fw_actors.webhooks.subscriptions import SharedSubscriptions

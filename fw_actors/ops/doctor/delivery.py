@@ -20,9 +20,9 @@ from fw_actors.http.tls import UnusableCertificateError, end_of
 from fw_actors.ops import queued_jobs
 from fw_actors.ops.console_facts import queues
 from fw_actors.ops.site import Site
-from fw_actors.rules.concurrency import FAILURES
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ServiceState, ok, problem, warning
+from fw_actors.rules.receivers import FAILURES
 from fw_actors.rules.safe_output import counted
 from fw_actors.rules.signing import KEY_BYTES, UnusableSecretError, key_of
 from fw_actors.runtime.clock import MS_PER_DAY

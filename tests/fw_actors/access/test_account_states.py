@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from fw_actors.access import attempts, sessions
+from fw_actors.access import attempts, known_origins, sessions
 from fw_actors.access.administration import AccountCondition, AccountState, AccountStates
 from fw_actors.access.attempts import counter_key
 from fw_actors.access.links import LinkKind
@@ -94,8 +94,8 @@ async def test_account_state_omits_expired_and_idle_sessions(office: Office) -> 
 async def test_last_sign_in_outlives_its_session(office: Office) -> None:
     name = await user(office, "ada")
     assert (await state(office, name)).last_sign_in is None
-    key = attempts.address_key(office.site.installation_key, "192.0.2.1")
-    await office.site.store.write(lambda tx: attempts.record_sign_in(tx, name, key, None))
+    key = known_origins.address_key(office.site.installation_key, "192.0.2.1")
+    await office.site.store.write(lambda tx: known_origins.record_address(tx, name, key, None))
     noted = office.site.clock.now()
     await trio.sleep(MS_PER_DAY / 1000)
     assert (await state(office, name)).last_sign_in == noted

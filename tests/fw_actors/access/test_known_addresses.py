@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import trio
 
-from fw_actors.access.attempts import MAX_OF_A_USER
+from fw_actors.access.known_origins import MAX_ADDRESSES
 from fw_actors.hashing import Hasher
-from fw_actors.rules.concurrency import Requester
+from fw_actors.rules.fair_queue import Requester
 from tests.fw_actors.access.sign_in_kit import SignInDoor
 from tests.fw_actors.office import Office
 from tests.site_kit import CHEAP
@@ -80,10 +80,10 @@ async def test_known_address_is_noted_once_a_day_as_a_hash(door: SignInDoor) -> 
 
 
 async def test_known_addresses_are_limited_to_the_latest(door: SignInDoor) -> None:
-    for number in range(MAX_OF_A_USER + 2):
+    for number in range(MAX_ADDRESSES + 2):
         await trio.sleep(1)
         await door.result_of("ada", address=f"192.0.2.{number}")
-    assert await door.office.sql("SELECT count(*) FROM fw_known_address") == [(MAX_OF_A_USER,)]
+    assert await door.office.sql("SELECT count(*) FROM fw_known_address") == [(MAX_ADDRESSES,)]
     assert not await known(door, "ada", "192.0.2.1")
     assert await known(door, "ada", "192.0.2.2")
 

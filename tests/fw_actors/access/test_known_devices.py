@@ -8,8 +8,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.access import sessions
-from fw_actors.access.sessions import MAX_DEVICES, delete_devices, device_key, record_device
+from fw_actors.access import known_origins
+from fw_actors.access.known_origins import (
+    MAX_DEVICES,
+    delete_known_origins,
+    device_key,
+    record_device,
+)
 from fw_actors.mail import NewDevice, Notice, Template, TemplateValues, render
 from fw_actors.store import Tx
 from tests.fw_actors.office import Office
@@ -68,7 +73,7 @@ async def test_known_devices_are_limited_to_the_latest(
         await site.store.write(work)
         count = "SELECT count(*) AS n FROM fw_known_device"
         [kept] = await site.write("Administrator", lambda fw: fw.db.sql(count))
-        await site.store.write(lambda tx: delete_devices(tx, "ann"))
+        await site.store.write(lambda tx: delete_known_origins(tx, "ann"))
         [left] = await site.write("Administrator", lambda fw: fw.db.sql(count))
     assert (kept["n"], left["n"]) == (MAX_DEVICES, 0)
 
@@ -78,7 +83,7 @@ async def test_known_devices_kept_are_the_most_recent(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device that has signed in least recently makes room for a new one (A-365)."""
-    monkeypatch.setattr(sessions, "MAX_DEVICES", 2)
+    monkeypatch.setattr(known_origins, "MAX_DEVICES", 2)
 
     async def sign_in(number: int) -> bool:
         await trio.sleep(1)

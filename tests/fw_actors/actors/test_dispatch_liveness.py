@@ -20,7 +20,7 @@ from trio.testing import MockClock
 from fw_actors.documents import rest
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
-from fw_actors.rules.concurrency import ReceiverSlots, startable
+from fw_actors.rules.receivers import ReceiverSlots, startable
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks import claims
 from fw_actors.webhooks.claims import DeliveryClaims

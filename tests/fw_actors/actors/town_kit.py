@@ -22,8 +22,7 @@ from fw_actors.errors import FwError
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.ops.site import Site
-from fw_actors.rules.concurrency import ReceiverSlots, startable
-from fw_actors.rules.receivers import NOT_PAUSED, pause_end
+from fw_actors.rules.receivers import NOT_PAUSED, ReceiverSlots, pause_end, startable
 from fw_actors.rules.signing import SignedHeaders
 from fw_actors.runtime import ActorError
 from fw_actors.store import Tx

@@ -14,6 +14,7 @@ import trio
 import trio.testing
 import trustme
 
+from fw_actors import __version__
 from fw_actors.http import (
     ConnectError,
     PoolLimits,
@@ -23,7 +24,6 @@ from fw_actors.http import (
     open_sender,
 )
 from fw_actors.http.exchange import PlainConnection
-from fw_actors.version import __version__
 from tests.fw_actors.http.receiver import (
     OK,
     Script,

@@ -64,7 +64,7 @@ def statements_of(tx: Any, step: Batch) -> list[tuple[Statement, dict[str, Any]]
 
 
 async def test_audit_sweep_finds_by_time_and_deletes_by_name(busy: Office) -> None:
-    (step,) = audit_batches(busy.site.registry, 1)
+    (step,) = audit_batches(1)
 
     def explained(tx: Tx) -> list[str]:
         return [plan(tx, *each) for each in statements_of(tx, step)]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fw_actors.access import attempts, links, sessions
+from fw_actors.access import attempts, known_origins, links, sessions
 from fw_actors.access.accounts import Accounts
 from fw_actors.access.links import LinkKind
 from fw_actors.access.sessions import Sessions
@@ -92,7 +92,7 @@ async def test_network_attempts_are_counted_by_their_index(office: Office) -> No
         office,
         lambda tx: attempts.wait_of(tx, KEY, BUDGET, networks),
         lambda tx: attempts.charge(tx, "a charge", KEY, BUDGET, networks),
-        lambda tx: attempts.last_seen(tx, "wendy", b"an address"),
+        lambda tx: known_origins.address_seen(tx, "wendy", b"an address"),
     )
     counters = {"fw_login_attempt": "key network_56 network_48"}
     if any(each.table == "other" for each in found):  # SQLite shows the alias
@@ -244,7 +244,7 @@ async def test_replay_and_sweep_lock_only_their_deliveries_and_jobs(office: Offi
     await office.subscribe()
     told = await office.do(lambda fw: fw.webhooks.emit_many([{"name": "note.shared", "data": {}}]))
     names = told[0]["deliveries"]
-    (step,) = sweeper.webhook_batches(site.registry, 30)
+    step = sweeper.webhook_batches(30, 0)[0]
     await office.sql("UPDATE doc_webhook_delivery SET status = 'Failed', last_attempt = 1")
     found = await plans_of(
         office, lambda tx: site.replays.replay_many(site.handle(tx, "Administrator"), names)
@@ -275,9 +275,7 @@ async def test_insert_of_webhook_reads_last_delivery_of_its_name(office: Office)
 
 
 async def test_sweep_reads_only_rows_that_it_deletes(office: Office) -> None:
-    found = await plans_of(
-        office, *sweeper.auth_batches(15), *sweeper.webhook_batches(office.site.registry, 30)
-    )
+    found = await plans_of(office, *sweeper.auth_batches(15), *sweeper.webhook_batches(30, 0)[:1])
     assert (
         unsought(
             found,

@@ -161,7 +161,7 @@ async def test_sweep_deletes_old_final_deliveries_with_their_jobs(office: Office
         for queue in ("webhook", "other") for row in rows if "sent" not in row["name"]
     ]  # fmt: skip
     await put(office, "fw_job", jobs)
-    steps = sweeper.webhook_batches(office.site.registry, 30)
+    steps = sweeper.webhook_batches(30, 0)[:1]
     assert await sweep(office, steps) == [2]
     assert await left(office, "name", "doc_webhook_delivery") == [
         "old queued", "old retrying", "young failed", "young sent",
@@ -173,14 +173,14 @@ async def test_sweep_deletes_old_final_deliveries_with_their_jobs(office: Office
 
 
 async def test_zero_retention_keeps_deliveries_for_ever(office: Office) -> None:
-    assert sweeper.webhook_batches(office.site.registry, 0) == ()
+    assert sweeper.webhook_batches(0, 0)[:-2] == ()
 
 
 async def test_retention_of_deliveries_counts_from_the_last_attempt(office: Office) -> None:
     """Retention counts from the last attempt (B-280)."""
     row = delivery("replayed", "Failed", 1, creation=NOW - 90 * DAY)
     await put(office, "doc_webhook_delivery", [row])
-    steps = sweeper.webhook_batches(office.site.registry, 30)
+    steps = sweeper.webhook_batches(30, 0)[:1]
     assert await sweep(office, steps) == [0]
     await trio.sleep(29 * 86_400)
     assert await sweep(office, steps) == [1]
@@ -197,14 +197,14 @@ async def test_sweep_frees_the_key_of_an_emit(office: Office) -> None:
     await office.sql(
         "UPDATE doc_webhook_delivery SET status = 'Sent', last_attempt = :old", old=NOW - 31 * DAY
     )
-    await sweep(office, sweeper.webhook_batches(office.site.registry, 30))
+    await sweep(office, sweeper.webhook_batches(30, 0)[:1])
     assert await office.do(emit) == 1
 
 
 async def test_webhook_batches_delete_up_to_a_thousand_rows(office: Office) -> None:
     rows = [delivery(f"{n:05}", "Sent", 99) for n in range(1001)]
     await put(office, "doc_webhook_delivery", rows)
-    (step,) = sweeper.webhook_batches(office.site.registry, 30)
+    step = sweeper.webhook_batches(30, 0)[0]
     assert await sweep(office, (step, step)) == [1000, 1]
 
 
@@ -216,18 +216,18 @@ async def test_sweep_deletes_audit_events_older_than_the_retention(office: Offic
     """docs/configuration.md: ops.auditRetentionDays."""
     rows = [audit_event("old", 365), audit_event("older", 400), audit_event("young", 364.9)]
     await put(office, "doc_audit_event", rows)
-    assert await sweep(office, sweeper.audit_batches(office.site.registry, 365)) == [2]
+    assert await sweep(office, sweeper.audit_batches(365)) == [2]
     assert await left(office, "name", "doc_audit_event") == ["young"]
 
 
 async def test_zero_retention_keeps_audit_events_for_ever(office: Office) -> None:
-    assert sweeper.audit_batches(office.site.registry, 0) == ()
+    assert sweeper.audit_batches(0) == ()
 
 
 async def test_audit_batches_delete_a_thousand_rows_oldest_first(office: Office) -> None:
     rows = [audit_event(f"{n:05}", 400 + n) for n in range(1001)]
     await put(office, "doc_audit_event", rows)
-    (step,) = sweeper.audit_batches(office.site.registry, 365)
+    (step,) = sweeper.audit_batches(365)
     assert await sweep(office, (step,)) == [1000]
     assert await left(office, "name", "doc_audit_event") == ["00000"]
     assert await sweep(office, (step,)) == [1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.rules.concurrency import ReceiverSlots, startable
+from fw_actors.rules.receivers import ReceiverSlots, startable
 
 REFUSED = "status: the receiver answered 503."
 

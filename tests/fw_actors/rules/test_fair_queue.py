@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.concurrency import FairQueue, QueueFull, Requester
+from fw_actors.rules.fair_queue import FairQueue, QueueFull, Requester
 
 
 def filled(queue: FairQueue[str], requester: Requester, count: int) -> FairQueue[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fw_actors.rules.concurrency import ReceiverSlots, startable
+from fw_actors.rules.receivers import ReceiverSlots, startable
 
 
 def test_paused_receiver_starts_nothing_until_resumed() -> None:

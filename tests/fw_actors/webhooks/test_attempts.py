@@ -195,7 +195,7 @@ async def test_sweep_deletes_attempts_with_their_delivery(
             fw.db.sql("UPDATE doc_webhook_delivery SET last_attempt = :old", {"old": old})
 
         await post.site.write("Administrator", age)
-        (batch,) = webhook_batches(post.site.registry, 30)
+        batch = webhook_batches(30, 0)[0]
         assert await post.site.store.write(batch) == 1
         left = await post.site.read(
             "Administrator", lambda fw: fw.db.sql("SELECT * FROM fw_delivery_attempt")

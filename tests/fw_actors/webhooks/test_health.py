@@ -9,7 +9,7 @@ import sqlalchemy as sa
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.sweeper import count_batches
+from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.documents import rest
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store.schema import WEBHOOK_HEALTH
@@ -173,7 +173,9 @@ async def test_count_sweep_drops_rows_of_deleted_webhooks(
         await post.settled(other)
         store, named = post.site.store, sa.select(WEBHOOK_HEALTH.c.webhook)
         before = await store.read(lambda tx: tx.rows(named))
-        dropped = [sum([await store.write(step) for step in count_batches()]) for _ in range(2)]
+        dropped = [
+            sum([await store.write(step) for step in webhook_batches(0, 0)]) for _ in range(2)
+        ]
         after = await store.read(lambda tx: tx.rows(named))
     assert sorted(before) == sorted([(deleted,), (kept,)])
     assert (dropped, after) == ([1, 0], [(kept,)])

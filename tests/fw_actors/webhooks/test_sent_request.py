@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from fw_actors.version import __version__
+from fw_actors import __version__
 from fw_actors.webhooks.diagnostics import MAX_IN_LINE, SentRequest, sent_request
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fw_actors import __version__
 from fw_actors.config import Config, ProcessPlace
-from fw_actors.version import __version__
 from supervisors.service.control_channel import Assignment, VersionChanged
 from supervisors.service.fork_server import ForkServer
 from supervisors.service.processes import Processes

@@ -1,9 +1,4 @@
-"""Concurrency limits: slots of a receiver, and a queue that is shared fairly by its requesters.
-
-A receiver (B-230, B-231, B-232, B-233) starts with one slot and doubles with each response up to
-the limit. One that takes over a second to the head of its response, or times out, falls back to
-one slot. Slow receivers may not take the last quarter of all slots, so that a healthy receiver
-always finds one.
+"""A bounded queue that is shared fairly by its requesters.
 
 In a full `FairQueue`, a newcomer whose requester has less than its share replaces the newest item
 of the longest line. So a requester that fills the queue delays itself, and others by one item at
@@ -14,93 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
-
-SLOW_SECONDS: Final = 1.0
-FAILURES: Final = 3  # so many failed attempts in a row make a receiver a failing one
-RESERVE: Final = 4  # one slot in four is closed to slow receivers
-
-
-@dataclass(slots=True)
-class ReceiverSlots:
-    """The window of one receiver and its attempts in flight."""
-
-    limit: int
-    window: int = 1
-    slow: bool = False
-    in_flight: int = 0
-    yields: bool = False
-    """Whether the last quarter of all slots is closed to it, as to a slow receiver."""
-    paused: bool = False
-    """Whether an operator has paused the receiver: no attempt starts."""
-    failures: int = 0
-    """The number of attempts that have failed since the last success."""
-    failing_since: int | None = None
-    """When the first of these failures was (ms)."""
-    last_error: str = ""
-    """The error of the last of them."""
-
-    @property
-    def free(self) -> int:
-        """The free slots of this receiver, without regard to others."""
-        return 0 if self.paused else max(0, self.window - self.in_flight)
-
-    @property
-    def health(self) -> str:
-        """The state of the receiver: paused, failing, slow or healthy."""
-        if self.paused:
-            return "paused"
-        if self.failures >= FAILURES:
-            return "failing"
-        return "slow" if self.slow else "healthy"
-
-    def take(self, slots: int) -> None:
-        """Begin `slots` attempts."""
-        self.in_flight += slots
-
-    def answered(self, seconds: float) -> None:
-        """End an attempt whose response head came after `seconds`."""
-        self.in_flight -= 1
-        if seconds > SLOW_SECONDS:
-            self._slow_down()
-        else:
-            self.slow = False
-            self.window = min(self.limit, self.window * 2)
-
-    def timed_out(self) -> None:
-        """End an attempt that timed out without a response."""
-        self.in_flight -= 1
-        self._slow_down()
-
-    def ended(self) -> None:
-        """End an attempt that tells nothing about the receiver's speed."""
-        self.in_flight -= 1
-
-    def failed(self, error: str, now: int) -> None:
-        """Count a failed attempt at `now` (ms); another method frees its slot."""
-        if not self.failures:
-            self.failing_since = now
-        self.failures += 1
-        self.last_error = error
-
-    def succeeded(self) -> None:
-        """Reset the failures after a successful attempt."""
-        self.failures, self.failing_since, self.last_error = 0, None, ""
-
-    def _slow_down(self) -> None:
-        self.window = 1
-        self.slow = True
-
-
-def startable(receiver: ReceiverSlots, free_slots: int, all_slots: int) -> int:
-    """Return the number of attempts that may start at a receiver.
-
-    `free_slots` of `all_slots`, the slots of all receivers, are free.
-    """
-    if receiver.slow or receiver.yields:
-        free_slots -= all_slots // RESERVE
-    return max(0, min(receiver.free, free_slots))
-
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 

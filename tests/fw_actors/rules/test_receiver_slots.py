@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.concurrency import ReceiverSlots, startable
+from fw_actors.rules.receivers import ReceiverSlots, startable
 
 
 def test_receiver_slots_double_up_to_limit() -> None:
