@@ -15,12 +15,13 @@ def apps_as_they_were(folder: Path) -> Iterator[None]:
 
     The next site may have another app of the same name, which is refused while this one is loaded.
     """
+    before = set(sys.modules)
     try:
         yield
     finally:
         with suppress(ValueError):
             sys.path.remove(str(folder))
-        below = f"{folder}{os.sep}"  # a Path for each of a thousand modules would take 10 ms
-        for name, module in list(sys.modules.items()):
-            if (file := getattr(module, "__file__", None)) and file.startswith(below):
+        below = f"{folder}{os.sep}"
+        for name in sys.modules.keys() - before:
+            if (file := getattr(sys.modules[name], "__file__", None)) and file.startswith(below):
                 del sys.modules[name]

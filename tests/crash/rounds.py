@@ -20,7 +20,7 @@ import httpx
 from tests.crash.aftermath import broken_promises
 from tests.crash.load import CSRF, VICTIM, ClientAnswers, Load
 from tests.fork_server import ForkedProcess
-from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
+from tests.live_site import NO_TLS, PASSWORD, LiveReceiver, LiveSite, eventually
 from tests.postgres_cluster import PostgresCluster
 from tests.webhook_kit import make_webhook
 
@@ -125,7 +125,9 @@ class Rounds:
         """Do something terrible; those that are up are killed afterwards."""
 
     def _client(self, site: LiveSite) -> httpx.Client:
-        return httpx.Client(base_url=site.url, headers=CSRF, cookies=self._cookie, timeout=30)
+        return httpx.Client(
+            base_url=site.url, headers=CSRF, cookies=self._cookie, timeout=30, verify=NO_TLS
+        )
 
     def _invite(self, site: LiveSite) -> str:
         """Return the token of a new account's invitation."""

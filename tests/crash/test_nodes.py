@@ -16,7 +16,7 @@ import pytest
 
 from tests.crash.load import CSRF
 from tests.crash.nodes import several_nodes
-from tests.live_site import PASSWORD, USUAL_HASH, LiveReceiver, LiveSite, eventually
+from tests.live_site import NO_TLS, PASSWORD, USUAL_HASH, LiveReceiver, LiveSite, eventually
 from tests.webhook_kit import deliveries, make_webhook
 
 TIMEOUT_SECONDS = 60  # of a Webhook: no machine is too slow for it
@@ -52,7 +52,9 @@ def at(cookie: dict[str, str]) -> Iterator[Callable[[LiveSite], httpx.Client]]:
     clients: list[httpx.Client] = []
 
     def at(node: LiveSite) -> httpx.Client:
-        client = httpx.Client(base_url=node.url, headers=CSRF, cookies=cookie, timeout=60)
+        client = httpx.Client(
+            base_url=node.url, headers=CSRF, cookies=cookie, timeout=60, verify=NO_TLS
+        )
         clients.append(client)
         return client
 

@@ -18,7 +18,7 @@ import pytest
 
 from fw_actors import __version__
 from tests.fw_cli.conftest import CommandLine
-from tests.live_site import eventually
+from tests.live_site import NO_TLS, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -210,7 +210,7 @@ def test_serve_answers_while_nobody_reads_its_log(fw: CommandLine) -> None:
         assert process.stdout is not None
         _, url = process.stdout.readline().split()
         for _ in range(100):
-            assert httpx.get(f"{url}/api/boot", timeout=10).status_code == 200
+            assert httpx.get(f"{url}/api/boot", timeout=10, verify=NO_TLS).status_code == 200
         assert fw.done("stop") == "stopped\n"
         assert ended(process)[0] == 0
     finally:

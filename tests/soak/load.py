@@ -15,7 +15,7 @@ from typing import Final
 
 import httpx
 
-from tests.live_site import LiveReceiver, LiveSite
+from tests.live_site import NO_TLS, LiveReceiver, LiveSite
 from tests.webhook_kit import make_webhook
 
 WRITERS: Final = 2
@@ -117,7 +117,11 @@ class Soak:
     def _guess(self, client: httpx.Client) -> None:
         body = {"usr": "somebody", "pwd": "wrong"}
         answer = httpx.post(
-            f"{self.site.url}/api/login", json=body, headers={"X-FW-CSRF": "1"}, timeout=30
+            f"{self.site.url}/api/login",
+            json=body,
+            headers={"X-FW-CSRF": "1"},
+            timeout=30,
+            verify=NO_TLS,
         )
         if answer.status_code not in (401, 429):
             self.strange.append(answer.text)

@@ -14,7 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.config import ProxyTrustPolicy
-from tests.live_site import LiveSite, eventually
+from tests.live_site import NO_TLS, LiveSite, eventually
 from tests.web.fakes import FakeGateway, app_of
 from tests.web.serving import BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
 from web.connections import ConnectionLimits
@@ -61,7 +61,7 @@ def opened(site: LiveSite, count: int, data: bytes, stack: ExitStack) -> list[so
 def statuses(site: LiveSite) -> list[int]:
     """Return the statuses of an honest client, each on a new connection."""
     paths = ("/api/health", "/api/ready", "/api/boot", "/login")
-    return [httpx.get(site.url + path, timeout=60).status_code for path in paths]
+    return [httpx.get(site.url + path, timeout=60, verify=NO_TLS).status_code for path in paths]
 
 
 @pytest.mark.usefixtures("many_descriptors")

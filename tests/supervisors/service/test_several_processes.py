@@ -25,7 +25,7 @@ from supervisors.service import background, site_files
 from supervisors.service.background import RunState
 from supervisors.service.process import ServingState
 from supervisors.service.site_files import SitePaths, is_held
-from tests.live_site import PASSWORD, SECRET, LiveReceiver, LiveSite, eventually
+from tests.live_site import NO_TLS, PASSWORD, SECRET, LiveReceiver, LiveSite, eventually
 from tests.postgres_cluster import postgres_cluster
 from tests.webhook_kit import make_webhook
 
@@ -74,7 +74,9 @@ def client_of(
 ) -> Iterator[httpx.Client]:
     """A client whose connection is that of one process: the others are frozen when it is made."""
     others = [pid for each, pid in pids(site).items() if each != number]
-    with httpx.Client(base_url=site.url, headers=CSRF, cookies=cookie, timeout=60) as client:
+    with httpx.Client(
+        base_url=site.url, headers=CSRF, cookies=cookie, timeout=60, verify=NO_TLS
+    ) as client:
         for pid in others:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -228,7 +230,11 @@ def test_killed_process_is_replaced_while_others_serve(
         os.kill(before[2], signal.SIGKILL)
         for _ in range(5):
             answer = httpx.post(
-                f"{site.url}/api/resource/Note", json={"title": "x"}, cookies=cookie, headers=CSRF
+                f"{site.url}/api/resource/Note",
+                json={"title": "x"},
+                cookies=cookie,
+                headers=CSRF,
+                verify=NO_TLS,
             )
             assert answer.status_code == 201
         eventually(lambda: pids(site)[2] != before[2])
