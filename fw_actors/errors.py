@@ -24,6 +24,9 @@ from typing import Any, ClassVar, Final, Self
 RETRY_OVERLOADED_SECONDS: Final = 1
 QUERY_TIMEOUT: Final = "queryTimeout"
 """`extra.reason` of the OverloadedError for a query that took too long."""
+NO_SESSION: Final = "noSession"
+"""`extra.reason` of the AuthenticationError for a request without a session, or whose session has
+ended."""
 
 
 def _whole(text: str) -> str:
@@ -115,8 +118,11 @@ class AuthenticationError(FwError):
 
     status = 401
 
-    def __init__(self, message: str = "Sign in first.") -> None:
-        super().__init__(message)
+    def __init__(self, message: str | None = None, reason: str | None = None) -> None:
+        """Without a `message`, the request has no session. `reason`: for `extra`, if any."""
+        if message is None:
+            message, reason = "Sign in first.", NO_SESSION
+        super().__init__(message, None, **({} if reason is None else {"reason": reason}))
 
     @property
     def headers(self) -> dict[str, str]:
@@ -248,6 +254,11 @@ class OverloadedError(FwError):
     ) -> None:
         self.retry_after = max(1, ceil(retry_after))
         super().__init__(message, None, **extra)
+
+
+def session_ended() -> AuthenticationError:
+    """Return the error of a request whose session has ended."""
+    return AuthenticationError("Your session has ended. Sign in again.", NO_SESSION)
 
 
 def query_timeout(seconds: float) -> OverloadedError:

@@ -35,6 +35,7 @@ from fw_actors.errors import (
     PermissionDeniedError,
     TooManyRequestsError,
     ValidationError,
+    session_ended,
 )
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules import MAX_KEY_DAYS
@@ -198,7 +199,7 @@ class ApiKeys(Observer):
         if not fw.get_value("User", user, "enabled"):
             if owner is not None:
                 raise disabled_account(owner)
-            raise AuthenticationError("Your session has ended. Sign in again.")
+            raise session_ended()
         if fw.tx.scalar(self._sql.number, user=user) >= MAX_KEYS:
             whose = "You have" if owner is None else f"{owner} has"
             raise ConflictError(f"{whose} {MAX_KEYS} API keys; revoke one first.")

@@ -11,7 +11,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.documents.registry import Registry
-from fw_actors.errors import AuthenticationError, NotFoundError
+from fw_actors.errors import NotFoundError, session_ended
 from fw_actors.rules.identifiers import digest
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Tx, deletion_of_oldest, earlier, update_of_times_ahead
@@ -121,7 +121,7 @@ class Sessions:
         since = used_since(tx.now, self._idle_days)
         row = tx.one(self._find, sid_hash=digest(sid), now=tx.now, used_since=since)
         if row is None:
-            raise AuthenticationError("Your session has ended. Sign in again.")
+            raise session_ended()
         return LiveSession(*row)
 
 
@@ -193,7 +193,7 @@ def require_live(tx: Tx, session: str, user: str) -> None:
     Raises: AuthenticationError.
     """
     if tx.one(_HOLDS, id=session, user=user, now=tx.now) is None:
-        raise AuthenticationError("Your session has ended. Sign in again.")
+        raise session_ended()
 
 
 def of_user(tx: Tx, user: str, idle_days: int) -> list[SessionFacts]:

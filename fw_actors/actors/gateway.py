@@ -23,12 +23,12 @@ from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Whitelisted
 from fw_actors.errors import (
-    AuthenticationError,
     FwError,
     NotFoundError,
     OverloadedError,
     PermissionDeniedError,
     TooManyRequestsError,
+    session_ended,
 )
 from fw_actors.hashing import too_many
 from fw_actors.ops.error_log import ErrorRecorder
@@ -349,7 +349,7 @@ class Gateway:
         try:
             return self._site.context.handle(tx, caller.user, request_id)
         except NotFoundError:
-            raise AuthenticationError("Your session has ended. Sign in again.") from None
+            raise session_ended() from None
 
 
 def _allowed(result: T | PermissionDeniedError) -> T:

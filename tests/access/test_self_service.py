@@ -41,6 +41,23 @@ async def test_self_service_requires_a_session(site: HttpSite, name: str, body: 
     assert (await site.op(name, body, sid="x" * 32, csrf=False)).error["type"] == "CSRFError"
 
 
+async def test_refusal_without_a_session_has_a_reason(site: HttpSite) -> None:
+    """Programs and pages tell it from a wrong password by `extra.reason` (H-53)."""
+    await site.hire("ann")
+    sid = await site.sid("ann")
+    change = {"current": "wrong", "password": "a new password"}
+    wrong = await site.op("profile.changeMyPassword", change, sid=sid)
+    guest = await site.op("profile.getMyProfile")
+    assert (await site.ask("POST", "/api/logout", sid=sid)).status == 200
+    ended = await site.op("profile.getMyProfile", sid=sid)
+    assert [reply.status for reply in (wrong, guest, ended)] == [401, 401, 401]
+    assert [reply.error.get("extra") for reply in (wrong, guest, ended)] == [
+        None,
+        {"reason": "noSession"},
+        {"reason": "noSession"},
+    ]
+
+
 @pytest.mark.parametrize(("name", "body"), ONLY_SESSIONS)
 async def test_self_service_is_closed_to_api_keys(site: HttpSite, name: str, body: Any) -> None:
     """A key does not call the operations on password, sessions and keys (A-264)."""

@@ -14,7 +14,7 @@ TABLE = [
     (errors.BadRequestError("Wrong.", field="a"), 400, {"field": "a"}),
     (errors.BadRequestError("Wrong."), 400, None),
     (errors.InvalidTokenError(), 400, None),
-    (errors.AuthenticationError(), 401, None),
+    (errors.AuthenticationError(), 401, {"reason": "noSession"}),
     (errors.PermissionDeniedError(), 403, None),
     (errors.CSRFError(), 403, None),
     (errors.NotFoundError("Gone."), 404, None),

@@ -13,8 +13,6 @@ export class ApiError extends Error {
 
 export const UNREACHABLE = { type: "Unreachable", message: "The service did not answer. Check your connection and try again." };
 export const ENDED = "Your session has ended. Sign in again in another tab, then retry here. Your input is kept.";
-// The messages without a cookie, and with the cookie of an ended session.
-const WITHOUT_SESSION = new Set(["Sign in first.", "Your session has ended. Sign in again."]);
 
 // The user whose page this is. If another one has signed in in this browser since it was opened, the
 // service refuses its requests.
@@ -24,7 +22,7 @@ export const ofUser = user === undefined ? {} : { "X-FW-User": encodeURIComponen
 function refusal(status, content) {
   const error = content?.error ?? { type: "Unreachable", message: `The service answered ${status}. Try again.` };
   if (status === 401 && !document.body.classList.contains("entrance")) {
-    return new ApiError(401, { ...error, message: WITHOUT_SESSION.has(error.message) ? ENDED : error.message });
+    return new ApiError(401, { ...error, message: error.extra?.reason === "noSession" ? ENDED : error.message });
   }
   return new ApiError(status, error);
 }
