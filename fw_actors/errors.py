@@ -94,6 +94,12 @@ class FwError(Exception):
         changed.message, changed.extra, changed.args = message, extra, (message,)
         return changed
 
+    def locate(self, table: str, row: int) -> None:
+        """Add the place of the field at fault: its child table, and its row, from 1."""
+        self.message = f"{table}, row {row}: {self.message}"
+        self.args = (self.message,)
+        self.extra = {**self.extra, "table": table, "row": row}
+
 
 class BadRequestError(FwError):
     """Raised for the form of a request: a malformed body, a missing or unknown argument.

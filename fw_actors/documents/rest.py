@@ -147,11 +147,15 @@ def _shaped_rows(
     # Fields that the caller may not write, or even read, are kept without being sent.
     kept = [field for field in child.meta.groups.limited if not _may_write(fw, owner, field)]
     rows, resent = [], set[Any]()
-    for row in value:
+    for number, row in enumerate(value, 1):
         name = row.get("name")
         known = stored.get(name) if isinstance(name, str) else None
         before = blank if known is None else _Base(fw, child, known)
-        shaped = _shaped_row(fw, owner, child.meta, row, before)
+        try:
+            shaped = _shaped_row(fw, owner, child.meta, row, before)
+        except (BadRequestError, ValidationError) as error:
+            error.locate(table.name, number)
+            raise
         source = blank if known is None or name in resent else before  # sent twice: a new row
         rows.append({**{field.name: source.doc.__dict__[field.name] for field in kept}, **shaped})
         resent.add(name)

@@ -95,8 +95,12 @@ def normalize(doc: DocType) -> None:
             raise ValidationError(
                 f"{table.name} must have at most {MAX_CHILD_ROWS:,} rows.", field=table.name
             )
-        for row in rows:
-            normalize(row)
+        for number, row in enumerate(rows, 1):
+            try:
+                normalize(row)
+            except ValidationError as error:
+                error.locate(table.name, number)
+                raise
 
 
 def _accepted_secret(doc: DocType, field: Field, value: Any) -> Any:
@@ -149,8 +153,12 @@ def check_value(
     if field.required and not value and field.is_missing(value):
         raise ValidationError(f"{field.name} is missing.", field=field.name)
     if isinstance(field, Table):
-        for row in rows_of(doc, field):
-            check_values(documents, tx, row, ignore_permissions)
+        for number, row in enumerate(rows_of(doc, field), 1):
+            try:
+                check_values(documents, tx, row, ignore_permissions)
+            except ValidationError as error:
+                error.locate(field.name, number)
+                raise
     elif isinstance(field, Link) and value:
         scopes = doc._fw.rights.scopes
         if not ignore_permissions:  # before the look-up: a later fault must not tell what exists
@@ -228,9 +236,13 @@ def _rows_change(stored: DocType, doc: DocType, table: Table) -> bool:
     if [row.name for row in before] != [row.name for row in after]:
         _require_allowed(table, doc)
     changed = False
-    for old, new in zip(before, after, strict=True):
+    for number, (old, new) in enumerate(zip(before, after, strict=True), 1):
         for field in _differing(old, new):
-            _require_allowed(field, doc)
+            try:
+                _require_allowed(field, doc)
+            except ValidationError as error:
+                error.locate(table.name, number)
+                raise
             changed = True
     return changed
 

@@ -83,6 +83,21 @@ def test_number_with_comma_is_not_taken_for_another(page: Page, sign_in: SignIn)
     expect(rate).to_have_value("1.5")
 
 
+def test_error_of_a_row_is_shown_at_its_cell(page: Page, sign_in: SignIn) -> None:
+    """H-158: not above the form, and not at a field of the same name."""
+    sign_in("sally")
+    open_order(page, title="Rows", lines=[{"item": "a"}, {"item": "b"}])
+    extra = {"field": "item", "table": "lines", "row": 2}
+    error = {"type": "ValidationError", "message": "lines, row 2: No such item.", "extra": extra}
+    page.route("**/api/resource/**", lambda route: route.fulfill(status=422, json={"error": error}))
+    item = page.get_by_label("Item").nth(1)
+    item.fill("c")
+    page.keyboard.press("Control+s")
+    expect(item).to_have_attribute("aria-invalid", "true")
+    expect(item).to_be_focused()
+    expect(item).to_have_accessible_description(re.compile("No such item"))
+
+
 def test_number_is_not_changed_by_scrolling(page: Page, sign_in: SignIn) -> None:
     """H-210: the wheel over a field that has the focus changed its number."""
     sign_in("sally")

@@ -32,7 +32,19 @@ async def test_insert_refuses_invalid_value_and_names_field(
     """A value that breaks a rule is 422 (D-61), a Link to a missing document too (D-58)."""
     with pytest.raises(ValidationError) as refusal:
         await desk.do(lambda fw: fw.new_doc(doctype, **fields).insert())
-    assert refusal.value.extra == {"field": blamed}
+    assert refusal.value.extra["field"] == blamed
+
+
+@pytest.mark.parametrize("row", [{"item": "b", "rate": "x"}, {}, {"item": "b", "customer": "no"}])
+async def test_insert_refusal_says_in_which_row_the_field_is(
+    desk: ShopSite, row: dict[str, Any]
+) -> None:
+    """The position of the row is in the message and in `extra` (D-61)."""
+    with pytest.raises(ValidationError, match=r"^lines, row 2: ") as refusal:
+        await desk.do(
+            lambda fw: fw.new_doc("Sales Order", title="t", lines=[{"item": "a"}, row]).insert()
+        )
+    assert (refusal.value.extra["table"], refusal.value.extra["row"]) == ("lines", 2)
 
 
 async def test_empty_select_value_is_stored_as_none(desk: ShopSite) -> None:

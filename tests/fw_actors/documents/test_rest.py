@@ -86,8 +86,18 @@ async def test_rest_insert_refuses_wrong_body_shape_and_names_key(desk: ShopSite
     for body, key in BAD_BODIES:
         refusal = await refused(desk, partial(rest.insert, doctype=ORDER, body=body))
         assert isinstance(refusal, BadRequestError), body
-        assert refusal.extra == {"field": key}
+        assert refusal.extra["field"] == key
     assert desk.shop.CALLED == []
+
+
+async def test_rest_insert_refusal_says_in_which_row_the_field_is(desk: ShopSite) -> None:
+    """The position of the row is in the message and in `extra` (D-61)."""
+    for row in ({"item": "b", "colour": 1}, {"item": 5}):
+        body = {"title": "t", "lines": [{"item": "a"}, row]}
+        refusal = await refused(desk, partial(rest.insert, doctype=ORDER, body=body))
+        assert isinstance(refusal, BadRequestError)
+        assert refusal.message.startswith("lines, row 2: ")
+        assert (refusal.extra["table"], refusal.extra["row"]) == ("lines", 2)
 
 
 async def test_rest_insert_refuses_name_with_line_break(desk: ShopSite) -> None:
@@ -112,7 +122,7 @@ async def test_rest_insert_reports_rule_violation_as_unprocessable(desk: ShopSit
     for body, key in RULES:
         refusal = await refused(desk, partial(rest.insert, doctype=ORDER, body=body))
         assert isinstance(refusal, ValidationError), body
-        assert refusal.extra == {"field": key}
+        assert refusal.extra["field"] == key
 
 
 async def made(desk: ShopSite, **body: Any) -> dict[str, Any]:

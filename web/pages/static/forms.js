@@ -42,10 +42,18 @@ export async function still(form, work) {
   }
 }
 
+// The input of the field that an error names, in a row of a table if it names one.
+function fieldOf(form, { field, extra }) {
+  if (!field) return null;
+  if (!extra.table) return form.elements.namedItem(field);
+  const row = form.querySelectorAll(`[data-table="${CSS.escape(extra.table)}"] tbody > tr`)[extra.row - 1];
+  return row?.querySelector(`[name="${CSS.escape(field)}"]`) ?? null;
+}
+
 // Show an error next to its field, or else above the form.
 function show(form, error, mayFocus) {
   if (!(error instanceof ApiError)) throw error;
-  const input = error.field ? form.elements.namedItem(error.field) : null;
+  const input = fieldOf(form, error);
   if (input instanceof HTMLElement && input.id && input.type !== "hidden") blame(input, error.message, mayFocus);
   else say(form, error.message, mayFocus);
 }
