@@ -21,6 +21,8 @@ from inspect import (
 from math import ceil
 from typing import Any, ClassVar, Final, Self
 
+import msgspec
+
 RETRY_OVERLOADED_SECONDS: Final = 1
 QUERY_TIMEOUT: Final = "queryTimeout"
 """`extra.reason` of the OverloadedError for a query that took too long."""
@@ -35,13 +37,16 @@ def _whole(text: str) -> str:
 
 
 def _reworded(value: Any, reword: Callable[[str], str]) -> Any:
+    """Return `value` as JSON with its texts reworded; what has no form in JSON becomes text."""
     if isinstance(value, str):
         return reword(value)
+    if isinstance(value, int | float | None):
+        return value
     if isinstance(value, dict):
-        return {_reworded(key, reword): _reworded(inner, reword) for key, inner in value.items()}
+        return {reword(str(key)): _reworded(inner, reword) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_reworded(inner, reword) for inner in value]
-    return value
+    return _reworded(msgspec.to_builtins(value, enc_hook=str), reword)
 
 
 class FwError(Exception):

@@ -7,7 +7,7 @@ hooks, sessions, error pages) is not used: docs/web.md has its cost.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from typing import Final
@@ -217,7 +217,9 @@ class FrontEnd:
             return await self._respond_in_trace(request, tracer)
         except Exception as error:  # outside of any operation
             request_id = request_id_of(request, self._settings, self._entropy)
-            self._log.error("web.request_failed", request_id=request_id, exc_info=error)
+            with suppress(Exception):  # they may be what has failed
+                self._note_defect(request, error, request_id)
+                self._request_metrics.record(UNROUTED, InternalError.status, 0.0)
             return self._encoder.encode(error_response(InternalError(request_id)), request_id)
 
     async def _respond_in_trace(self, request: Request, tracer: Tracer) -> WireResponse:
@@ -333,6 +335,15 @@ class FrontEnd:
         self._log.debug("web.rejected", request_id=request_id, status=status, address=peer)
         return self._encoder.encode_status(status, request_id)
 
+    def _note_defect(self, request: Request, error: BaseException, request_id: str) -> None:
+        """Log a defect, and record it in the Error Log (O-105)."""
+        method = request.method[:METHOD_LENGTH_LOGGED]
+        path = request.path[:PATH_LENGTH_LOGGED]
+        self._log.error(
+            "web.request_failed", request_id=request_id, method=method, path=path, exc_info=error
+        )
+        self._gateway.errors.note(f"{method} {path}", error, request_id)
+
     def _response_of(self, error: BaseException, exchange: Exchange) -> Response:
         """Return the response to an error; for a defect it contains only the request id.
 
@@ -343,16 +354,7 @@ class FrontEnd:
             if isinstance(error, BaseExceptionGroup) and not isinstance(error, ExceptionGroup):
                 raise error
             expected = InternalError(exchange.request_id)
-            method = exchange.request.method[:METHOD_LENGTH_LOGGED]
-            path = exchange.request.path[:PATH_LENGTH_LOGGED]
-            self._log.error(
-                "web.request_failed",
-                request_id=exchange.request_id,
-                method=method,
-                path=path,
-                exc_info=error,
-            )
-            self._gateway.errors.note(f"{method} {path}", error, exchange.request_id)
+            self._note_defect(exchange.request, error, exchange.request_id)
         scrub = self._settings.scrubber.scrub_unless_given
         expected = expected.reworded(lambda text: scrub(text, exchange.given_texts))
         if expected.extra.get("reason") == QUERY_TIMEOUT:

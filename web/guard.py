@@ -50,11 +50,19 @@ async def admit(exchange: Exchange, route: Route, gateway: Gateway) -> Operation
     received = cast("LimitedBody", request.body).received  # a chunked body declares no length
     if max(request.content_length or 0, received) > limit:
         raise PayloadTooLargeError(limit)
-    key = api_key_of(request)
-    if key is None or operation.authentication is Authentication.IGNORED:
+    keys = api_keys_of(request)
+    reads_keys = operation.authentication is not Authentication.IGNORED
+    if not (keys and reads_keys):
         _require_csrf_header(request)  # a key that is not read exempts from nothing
-    key = _read_session_id(exchange, key, operation)
-    await _authenticate(exchange, operation.authentication, key, gateway)
+    elif len(keys) > 1:
+        raise BadRequestError("Send only one API key.", field="Authorization")
+    sids = session_ids(request.headers.getlist("Cookie"))
+    if len(sids) > 1 or (sids and keys):
+        _reject_ambiguous(exchange, len(sids) > 1, operation)
+        keys = []
+    elif sids and 0 < len(sids[0]) <= MAX_SID_CHARACTERS:  # a longer one is not hashed
+        exchange.sid = sids[0]
+    await _authenticate(exchange, operation.authentication, keys[0] if keys else None, gateway)
     _require_intended_user(exchange)
     _validate_path_arguments(exchange)
     try:
@@ -92,19 +100,15 @@ async def _list_verbs(route: Route, exchange: Exchange) -> Response:
     return Response(b"", status=204, headers=(("Allow", ", ".join(route.verbs)),))
 
 
-def api_key_of(request: Request) -> str | None:
-    """Return the request's API key; other schemes are ignored, since a proxy may use them.
-
-    Raises: BadRequestError for more than one.
-    """
+def api_keys_of(request: Request) -> list[str]:
+    """Return the request's API keys, of which there may be one; other schemes are ignored, since a
+    proxy may use them."""
     found = []
     for line in request.headers.getlist("Authorization"):
         scheme, _, rest = line.partition(" ")
         if scheme.lower() == "bearer":
             found.append(rest.strip())
-    if len(found) > 1:
-        raise BadRequestError("Send only one API key.", field="Authorization")
-    return found[0] if found else None
+    return found
 
 
 def _require_csrf_header(request: Request) -> None:
@@ -115,18 +119,6 @@ def _require_csrf_header(request: Request) -> None:
         raise CSRFError
     if request.headers.get("Sec-Fetch-Site", "").lower() == "cross-site":
         raise CSRFError("Requests from other sites are not allowed.")
-
-
-def _read_session_id(exchange: Exchange, key: str | None, operation: Operation) -> str | None:
-    """Set the exchange's `sid`; return the API key, or None when credentials are ambiguous."""
-    lines = exchange.request.headers.getlist("Cookie")
-    found = session_ids(lines) if lines else []
-    if len(found) > 1 or (found and key is not None):
-        _reject_ambiguous(exchange, len(found) > 1, operation)
-        return None
-    # A too long sid belongs to no session, and is not hashed.
-    exchange.sid = found[0] if found and 0 < len(found[0]) <= MAX_SID_CHARACTERS else None
-    return key
 
 
 def session_ids(cookie_lines: Iterable[str]) -> list[str]:
@@ -199,14 +191,15 @@ def _validate_path_arguments(exchange: Exchange) -> None:
 
 
 def _has_body(request: Request) -> bool:
-    """Whether the request has a body: not one of no bytes, with a length or in chunks."""
+    """Return whether the request has a body of at least one byte."""
     return bool(request.content_length or cast("LimitedBody", request.body).received)
 
 
 def _require_json(request: Request) -> None:
-    """Raise UnsupportedMediaTypeError unless it is JSON, in UTF-8 if it says so (RFC 8259 8.1).
+    """Raise UnsupportedMediaTypeError unless the body is declared as JSON and, if a charset is
+    given, as UTF-8 (RFC 8259 8.1).
 
-    A second Content-Type may be the one that a proxy reads.
+    A request with two Content-Type headers is refused: a proxy could use the other one.
     """
     kinds = request.headers.getlist("Content-Type")
     kind, _, rest = kinds[0].partition(";") if len(kinds) == 1 else ("", "", "")

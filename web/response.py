@@ -111,11 +111,14 @@ class EventStreams:
 
         async def run(send: SendPart) -> None:
             with trio.CancelScope() as scope:
+                # Others may have begun since `open`: a request waits for the rest of its body.
+                is_full = len(self._open) >= MAX_STREAMS
                 self._open[scope] = None
                 try:
                     if not self._over:
                         await send(RECONNECT)
-                        await events(send)
+                        if not is_full:
+                            await events(send)
                 finally:
                     del self._open[scope]
 

@@ -355,20 +355,34 @@ RequestHandler = Callable[[Any], Awaitable[object]]
 """Answers a request of another process; argument and result are in types of msgpack."""
 
 
+class GatheredAnswers(Protocol):
+    """The answers of other processes to one request."""
+
+    @property
+    def answers(self) -> Mapping[int, Any]:
+        """The answers by the numbers of the processes."""
+
+    @property
+    def unanswered(self) -> Sequence[int]:
+        """The processes that were asked in vain."""
+
+    @property
+    def restarts(self) -> Mapping[int, int]:
+        """The number of restarts of each process; nothing if the supervisor did not answer."""
+
+
 class Peers(Protocol):
     """The other processes of this service."""
 
     place: ProcessPlace
-    restarts: Mapping[int, int]
-    unanswered: Sequence[int]
 
     def register(self, what: str, handler: RequestHandler) -> None:
         """Have `handler` answer this request of others."""
 
     async def gather(
         self, what: str, argument: object = None, *, to: int | None = None
-    ) -> Mapping[int, Any]:
-        """Ask the others, or number `to` alone; return the answers by number."""
+    ) -> GatheredAnswers:
+        """Ask the others, or number `to` alone."""
 
 
 def _require_answers(unanswered: Sequence[int]) -> None:
@@ -418,17 +432,17 @@ class ServiceConsole(Console):
         async with self._merging:  # all watchers share one question to the other processes
             merged = self._merged
             if merged is None or merged.number < own.number:
-                answers = await self._others.gather("view")
-                views = {n: msgspec.convert(answer, ConsoleView) for n, answer in answers.items()}
+                found = await self._others.gather("view")
+                views = {n: msgspec.convert(view, ConsoleView) for n, view in found.answers.items()}
                 count = self._others.place.count
-                merged = merged_view(own, {**views, self._own: own}, count, self._others.restarts)
+                merged = merged_view(own, {**views, self._own: own}, count, found.restarts)
                 self._merged = merged
             return merged
 
     async def history(self) -> list[ConsoleSample]:
         """Return the samples of all processes, added up."""
-        answers = await self._others.gather("history")
-        others = [msgspec.convert(answer, list[ConsoleSample]) for answer in answers.values()]
+        answers = (await self._others.gather("history")).answers.values()
+        others = [msgspec.convert(answer, list[ConsoleSample]) for answer in answers]
         return merged_history([await super().history(), *others])
 
     async def restart(self, user: str, actor: str, request_id: str = "") -> None:
@@ -448,9 +462,9 @@ class ServiceConsole(Console):
         """
         what = "pause" if isinstance(message, Pause) else "resume"
         here = await super().set_paused(message)
-        known = await self._others.gather(what, [message.receiver, False])
-        unanswered = [*self._others.unanswered]
-        if not here.is_known and not any(known.values()):
+        found = await self._others.gather(what, [message.receiver, False])
+        unanswered = [*found.unanswered]
+        if not here.is_known and not any(found.answers.values()):
             return PauseReach(is_known=False)
         if isinstance(message, Pause):
             if not here.is_known:
@@ -458,10 +472,11 @@ class ServiceConsole(Console):
                     await super().set_paused(Pause(message.receiver, known_elsewhere=True))
                 except OverloadedError:
                     unanswered.append(self._own)
-            for number, is_known in known.items():
+            for number, is_known in found.answers.items():
                 if not is_known:
-                    await self._others.gather("pause", [message.receiver, True], to=number)
-                    unanswered += self._others.unanswered
+                    request = [message.receiver, True]
+                    asked = await self._others.gather("pause", request, to=number)
+                    unanswered += asked.unanswered
         return PauseReach(True, unanswered)
 
     async def _in_its_process(
@@ -477,7 +492,7 @@ class ServiceConsole(Console):
             await action_here(user, name, request_id)
             return
         to = int(number) if number.isdecimal() and len(number) < 4 else 0
-        answers = await self._others.gather(what, [user, name, request_id], to=to)
+        answers = (await self._others.gather(what, [user, name, request_id], to=to)).answers
         if to not in answers:
             raise _no_single(actor)
         if answers[to]:

@@ -339,19 +339,21 @@ class ThreadExecutor:
         """Run groups of items, and poll once a second between them: the body of a thread."""
         next_poll = time.monotonic() + POLL_SECONDS
         following: WorkItem | None = None
-        while following is not None or not (self._closing and self._queue.empty()):
-            item = self._in_time(following or self._next(next_poll))
-            following = None
-            if item is None or self._poll_wanted or time.monotonic() >= next_poll:
-                next_poll = time.monotonic() + POLL_SECONDS
-                self._poll(engine)
-            if item is not None:
-                with self._serialising.hold():
-                    answered, following = self._run(engine, item)
-                self._answer(answered)
-        self._queue.put(None)  # for the next thread of this executor
-        engine.close()
-        self._send(self._end)
+        try:
+            while following is not None or not (self._closing and self._queue.empty()):
+                item = self._in_time(following or self._next(next_poll))
+                following = None
+                if item is None or self._poll_wanted or time.monotonic() >= next_poll:
+                    next_poll = time.monotonic() + POLL_SECONDS
+                    self._poll(engine)
+                if item is not None:
+                    with self._serialising.hold():
+                        answered, following = self._run(engine, item)
+                    self._answer(answered)
+            self._queue.put(None)  # for the next thread of this executor
+            engine.close()
+        finally:
+            self._send(self._end)
 
     def _next(self, next_poll: float) -> WorkItem | None:
         if self._noticed is None:
@@ -369,6 +371,7 @@ class ThreadExecutor:
         not: joining would save only a commit, and delay the members that are done.
         """
         following: WorkItem | None = None
+        taken = [first]
         room = inf if first.durable else self._queue.qsize()
 
         def pull(*, to_refuse: bool = False) -> WorkItem | None:
@@ -383,9 +386,17 @@ class ThreadExecutor:
             if following is None or following.durable is not first.durable:
                 return None
             member, following = following, None
+            taken.append(member)
             return member
 
-        return engine.run(first, pull, self._queue.empty), following
+        try:
+            return engine.run(first, pull, self._queue.empty), following
+        except BaseException:  # it must not end the thread, nor leave callers waiting forever
+            _log.exception("the engine of a store failed")
+            for item in taken:
+                if item.answer is None and (item.begun or item.begin()):
+                    item.refuse(OverloadedError("The store failed. Try again in a moment."))
+            return taken, following
 
     def _in_time(self, item: WorkItem | None) -> WorkItem | None:
         """Return the item; or refuse it and return None if it has waited longer than
@@ -423,7 +434,14 @@ class ThreadExecutor:
 
     def _poll(self, engine: Engine) -> None:
         self._poll_wanted = False  # first: a notice from now on may tell of a later commit
-        if self._noticed is not None and engine.poll():
+        if self._noticed is None:
+            return
+        try:
+            others_committed = engine.poll()
+        except BaseException:  # it must not end the thread
+            _log.exception("the engine of a store failed to poll")
+            return
+        if others_committed:
             self._send(self._noticed)
 
     def _send(self, fn: Callable[..., None], *args: object) -> None:

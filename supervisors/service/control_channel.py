@@ -17,6 +17,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -163,15 +164,27 @@ ANSWERS: Final = "answers"
 seconds."""
 
 
+@dataclass(frozen=True)
+class PeerAnswers:
+    """The answers of other processes to one request, by their numbers."""
+
+    answers: Mapping[int, Any] = field(default_factory=dict)
+    unanswered: Sequence[int] = ()
+    """The processes that were asked in vain."""
+    restarts: Mapping[int, int] = field(default_factory=dict)
+    """The number of restarts of each process; nothing if the supervisor did not answer."""
+
+
+GATHER_SECONDS: Final = 2.0
+"""The time within which a process must answer the request of another."""
+SUPERVISOR_SECONDS: Final = 1.0
+
+
 class PeerProcesses:
     """Asks the other processes of this service, and answers them."""
 
     def __init__(self, place: ProcessPlace) -> None:
         self.place = place
-        self.restarts: Mapping[int, int] = {}
-        """The number of restarts of each process, as of the last `gather`."""
-        self.unanswered: Sequence[int] = ()
-        """The ready processes that the last `gather` asked in vain."""
         self._handlers: dict[str, RequestHandler] = {}
         self._channel: ControlChannel | None = None
 
@@ -185,27 +198,44 @@ class PeerProcesses:
 
     async def gather(
         self, what: str, argument: object = None, *, to: int | None = None
-    ) -> Mapping[int, Any]:
-        """Ask the other processes, or only number `to`; return their answers by number.
+    ) -> PeerAnswers:
+        """Ask the other processes, or only number `to`.
 
-        A process that starts, ends or does not answer within 2 s is left out.
+        A process that starts or ends is not asked. One that does not answer within
+        `GATHER_SECONDS` is in `unanswered`; all are if the supervisor does not answer.
         """
-        self.unanswered = ()
         if self._channel is None:
-            return {}
+            return PeerAnswers()
         try:
-            found = await self._channel.ask("gather", [what, argument, to])
+            return await self._gather(self._channel, what, argument, to)
         except ChannelFailed:
-            return {}
-        self.restarts = found["restarts"]
+            numbers = range(1, self.place.count + 1) if to is None else (to,)
+            return PeerAnswers(unanswered=[n for n in numbers if n != self.place.number])
+
+    async def _gather(
+        self, channel: ControlChannel, what: str, argument: object, to: int | None
+    ) -> PeerAnswers:
+        # The supervisor waits for the processes; its own answer takes a moment longer.
+        limit = GATHER_SECONDS + SUPERVISOR_SECONDS
+        found = await channel.ask("gather", [what, argument, to], seconds=limit)
         answers: Mapping[int, Any] = found["answers"]
-        self.unanswered = [number for number in found["asked"] if number not in answers]
-        return answers
+        unanswered = [number for number in found["asked"] if number not in answers]
+        return PeerAnswers(answers, unanswered, found["restarts"])
 
     async def paused_receivers(self) -> Sequence[str]:
-        """Return the receivers that other processes have paused, for a process that starts."""
-        found = await self.gather("paused")
-        return sorted({receiver for receivers in found.values() for receiver in receivers})
+        """Return the receivers that other processes have paused, for a process that starts.
+
+        It waits for a supervisor that does not answer: without the pauses this process would send
+        to these receivers.
+        """
+        channel = self._channel
+        while channel is not None and not channel.closed.is_set():
+            try:
+                found = await self._gather(channel, "paused", None, None)
+            except ChannelFailed:
+                continue
+            return sorted({each for paused in found.answers.values() for each in paused})
+        return []
 
     async def answer(self, what: str, argument: Any) -> object:
         """Answer another process. Raises: LookupError for a request that this one does not know."""

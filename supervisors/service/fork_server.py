@@ -64,6 +64,10 @@ class RunningProcess(Protocol):
         """Send SIGKILL."""
 
 
+REPLY_SECONDS: Final = 60.0
+"""The time that the server may take to fork a process; a new server loads its modules first."""
+
+
 class ForkServerEnded(ServiceError):
     """Raised if the program has ended, without having started a process."""
 
@@ -167,7 +171,8 @@ class ForkServer:
     async def start(self, assignment: Assignment) -> RunningProcess:
         """Start a process; it has copies of its descriptors.
 
-        Raises: ForkServerEnded if the server ends meanwhile; it may have forked the process.
+        Raises: ForkServerEnded if the server ends meanwhile, or is ended because it has not replied
+            within `REPLY_SECONDS`; it may have forked the process.
         """
         if not can_fork():
             return await _started_alone(assignment)
@@ -177,8 +182,10 @@ class ForkServer:
             if self._socket is None:
                 self._server, self._socket = _program()
             try:
-                with _adopting():
+                with _adopting(), trio.fail_after(REPLY_SECONDS):
                     return AdoptedProcess(await self._forked(assignment))
+            except trio.TooSlowError:  # it is frozen; without a limit nothing would be replaced
+                raise ForkServerEnded(self._end()) from None
             except BaseException:
                 self._end()  # a reply may be under way that belongs to this assignment
                 raise

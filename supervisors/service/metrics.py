@@ -174,26 +174,18 @@ class ServiceMetrics:
     async def __call__(self) -> Sequence[MetricSample]:
         """Return all samples, including those of other processes that answer."""
         place = self._peers.place
-        answers = await self._peers.gather("metrics")
-        found = {n: msgspec.convert(answer, list[MetricSample]) for n, answer in answers.items()}
+        gathered = await self._peers.gather("metrics")
+        found = {
+            n: msgspec.convert(samples, list[MetricSample])
+            for n, samples in gathered.answers.items()
+        }
         found[place.number] = self._own()
+        numbers = range(1, place.count + 1)
         return [
-            *self._of_processes(range(1, place.count + 1), found),
+            *_of_processes(numbers, found, gathered.restarts),
             *(_of_process(sample, n) for n in sorted(found) for sample in found[n]),
             *await self._process_metrics.of_store(),
         ]
-
-    def _of_processes(
-        self, numbers: Sequence[int], answered: Container[int]
-    ) -> Iterator[MetricSample]:
-        restarts = self._peers.restarts
-        for n in numbers:
-            labels = {PROCESS: str(n)}
-            yield _gauge("fw_process_up", "Whether the process answers.", n in answered, labels)
-        for n in numbers:
-            labels = {PROCESS: str(n)}
-            text = "Restarts of the process since the start of the service."
-            yield _counter("fw_process_restarts", text, restarts.get(n, 0), labels)
 
     def _own(self) -> list[MetricSample]:
         system = samples_of(self._system)
@@ -201,6 +193,18 @@ class ServiceMetrics:
 
     async def _answer(self, _argument: object) -> object:
         return msgspec.to_builtins(self._own())
+
+
+def _of_processes(
+    numbers: Sequence[int], answered: Container[int], restarts: Mapping[int, int]
+) -> Iterator[MetricSample]:
+    for n in numbers:
+        labels = {PROCESS: str(n)}
+        yield _gauge("fw_process_up", "Whether the process answers.", n in answered, labels)
+    for n in numbers:
+        labels = {PROCESS: str(n)}
+        text = "Restarts of the process since the start of the service."
+        yield _counter("fw_process_restarts", text, restarts.get(n, 0), labels)
 
 
 def _of_process(sample: MetricSample, number: int) -> MetricSample:

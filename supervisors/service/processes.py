@@ -26,7 +26,13 @@ from fw_actors import __version__
 from fw_actors.config import Config
 from fw_actors.runtime import Log, SystemClock, SystemEntropy, open_runtime
 from supervisors.children import task_child
-from supervisors.service.control_channel import ANSWERS, Assignment, ChannelFailed, ControlChannel
+from supervisors.service.control_channel import (
+    ANSWERS,
+    GATHER_SECONDS,
+    Assignment,
+    ChannelFailed,
+    ControlChannel,
+)
 from supervisors.service.fork_server import ForkServer, RunningProcess
 from supervisors.service.process import (
     GRACEFUL_SECONDS,
@@ -51,8 +57,6 @@ START_SECONDS: Final = 60.0
 """The time that a process may take to start while others serve; the store is migrated then."""
 AWAY_SECONDS: Final = 2.0
 """The time between two attempts to start a process while the store is away."""
-GATHER_SECONDS: Final = 2.0
-"""The time that the other processes may take to answer."""
 HEADER_BYTES: Final = 2048
 """The memory that `SharedSubscriptions` expects to be there; its snapshots extend it."""
 CHECK_SECONDS: Final = 5.0

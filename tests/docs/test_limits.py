@@ -19,9 +19,10 @@ from fw_actors.store.trio_sqlite import MIN_SQLITE_VERSION
 from fw_actors.webhooks.claims import MAX_BYTES_IN_FLIGHT
 from fw_actors.webhooks.events import MAX_DELIVERIES, MAX_EVENTS, MAX_RECORDED_BYTES
 from supervisors.service.assembly import MAX_LOCKOUTS
+from supervisors.service.control_channel import GATHER_SECONDS
 from supervisors.service.front import START_WAIT_SECONDS, STARTING_REQUESTS
 from supervisors.service.process import DRAIN_SECONDS, GRACEFUL_SECONDS
-from supervisors.service.processes import AWAY_SECONDS, CHECK_SECONDS, GATHER_SECONDS
+from supervisors.service.processes import AWAY_SECONDS, CHECK_SECONDS
 from web.connections import (
     PART_BYTES,
     REQUEST_SECONDS,

@@ -204,8 +204,8 @@ ASVS_FRONT: Final = (
     Mutation(
         "two credentials in one request are accepted",
         _GUARD,
-        "found and key is not None",
-        "found and key is found",
+        "(sids and keys)",
+        "(sids and keys is sids)",
         _IN_GUARD + "guard_rejects_two_credentials",
     ),
     Mutation(
@@ -260,8 +260,8 @@ ASVS_FRONT: Final = (
     Mutation(
         "a defect leaves no line in the log",
         _APP,
-        '            self._log.error(\n                "web.request_failed",\n',
-        '            self._log.bind(\n                event="web.request_failed",\n',
+        '        self._log.error(\n            "web.request_failed", ',
+        '        self._log.bind(\n            event="web.request_failed", ',
         "tests/web/test_app.py::test_app_logs_a_defect_and_shows_only_the_request_id",
     ),
     Mutation(

@@ -9,8 +9,9 @@ import pytest
 import structlog
 import trio
 
+import web.app
 from fw_actors.config import ProxyTrustPolicy
-from fw_actors.errors import OverloadedError
+from fw_actors.errors import FwError, OverloadedError
 from tests.web.client import AppClient, ClientResponse, connected
 from tests.web.fakes import PASSWORD, SID, FakeGateway, HeldGateway, app_of
 from web.exchange import RequestMetrics
@@ -174,6 +175,25 @@ async def test_app_logs_a_defect_and_shows_only_the_request_id(
         ("web.request_failed", "r-1")
     ]
     assert gateway.defects == [("POST /api/login", gateway.refuse, "r-1")]
+
+
+async def test_app_counts_and_records_a_defect_outside_of_any_operation(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a defect is in the Error Log and in the metrics, too (O-105)."""
+    client = AppClient(app_of(gateway), "127.0.0.1")
+    defect = RuntimeError("no envelope can be made")
+
+    def failing(_error: FwError) -> object:
+        monkeypatch.undo()
+        raise defect
+
+    gateway.refuse = OverloadedError()
+    monkeypatch.setattr(web.app, "error_response", failing)
+    reply = await client.ask("POST", "/api/login", GOOD)
+    assert (reply.status, reply.error["type"]) == (500, "InternalError")
+    assert [(at, error) for at, error, _ in gateway.defects] == [("POST /api/login", defect)]
+    assert b"\nfw_server_errors_total 1.0\n" in (await client.ask("GET", "/metrics")).body
 
 
 async def test_app_finds_an_error_inside_exception_groups(

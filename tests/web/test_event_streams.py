@@ -55,6 +55,27 @@ async def test_event_streams_are_sixteen_at_most() -> None:
         streams.end()
 
 
+async def test_event_streams_are_sixteen_though_more_requests_wait() -> None:
+    """A request whose body is not complete has a response, but no stream yet (H-172)."""
+    streams, began = EventStreams(), list[int]()
+
+    async def events(send: SendPart) -> None:
+        began.append(len(streams))
+        await trio.sleep_forever()
+
+    async def send(part: bytes) -> None:
+        """Take it."""
+
+    waiting = [streams.open(events) for _ in range(MAX_STREAMS + 3)]
+    async with trio.open_nursery() as nursery:
+        for answer in waiting:
+            assert answer.stream is not None
+            nursery.start_soon(answer.stream, send)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (len(began), len(streams)) == (MAX_STREAMS, MAX_STREAMS)
+        streams.end()
+
+
 async def test_event_streams_are_not_opened_while_stopping() -> None:
     streams = EventStreams()
     late = streams.open(endless)

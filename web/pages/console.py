@@ -9,7 +9,7 @@ import trio
 from fw_actors.actors.console import Console, require_console
 from fw_actors.actors.gateway import Gateway
 from web.exchange import Exchange
-from web.guard import api_key_of
+from web.guard import api_keys_of
 from web.operations import Operation, Route
 from web.pages.rendering import PageFrame, Rendering, page_frame
 from web.response import EventStreams, Response, SendPart, encode, sse_event
@@ -67,9 +67,9 @@ class ConsolePages:
 
     async def _require_access(self, exchange: Exchange) -> None:
         """Raises: AuthenticationError, PermissionDeniedError."""
-        caller, key = exchange.known_caller, api_key_of(exchange.request)
+        caller, keys = exchange.known_caller, api_keys_of(exchange.request)
         if exchange.sid is not None:
             caller = await self._gateway.authenticate(exchange.sid)
-        elif key is not None:
-            caller = await self._gateway.keys.caller(key, exchange.address)
+        elif keys:
+            caller = await self._gateway.keys.caller(keys[0], exchange.address)
         await self._gateway.read(caller, require_console, exchange.request_id)

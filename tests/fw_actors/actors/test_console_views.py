@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,6 +16,7 @@ from fw_actors.actors.metrics import Counter
 from fw_actors.config import ProcessPlace
 from fw_actors.ops.console_facts import ConsoleFacts
 from fw_actors.store import Tx, jobs
+from supervisors.service.control_channel import PeerAnswers
 from tests.fw_actors.office import Office, office
 
 __all__ = ["office"]
@@ -45,8 +45,6 @@ class SilentNeighbour:
     """A process whose neighbour does not answer."""
 
     place = ProcessPlace(1, 2)
-    restarts: Mapping[int, int] = {}
-    unanswered: Sequence[int] = ()
 
     def __init__(self) -> None:
         self.known: dict[str, RequestHandler] = {}
@@ -54,8 +52,10 @@ class SilentNeighbour:
     def register(self, what: str, handler: RequestHandler) -> None:
         self.known[what] = handler
 
-    async def gather(self, what: str, argument: object = None, *, to: int | None = None) -> Any:
-        return {}
+    async def gather(
+        self, what: str, argument: object = None, *, to: int | None = None
+    ) -> PeerAnswers:
+        return PeerAnswers(unanswered=[2])
 
 
 def parts(office: Office) -> tuple[Any, Any, Any, Any]:

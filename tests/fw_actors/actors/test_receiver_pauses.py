@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +14,7 @@ from fw_actors.actors.dispatcher import Pause, Resume
 from fw_actors.config import ProcessPlace
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime.testing import restarted
+from supervisors.service.control_channel import PeerAnswers
 from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
 from tests.fw_actors.office import Office, office
 
@@ -43,8 +43,6 @@ class OtherProcess:
 
     def __init__(self) -> None:
         self.place = ProcessPlace(1, 2)
-        self.restarts: Mapping[int, int] = {}
-        self.unanswered: Sequence[int] = ()
         self.hangs = False
 
     def register(self, what: str, handler: RequestHandler) -> None:
@@ -52,9 +50,8 @@ class OtherProcess:
 
     async def gather(
         self, what: str, argument: object = None, *, to: int | None = None
-    ) -> Mapping[int, Any]:
-        self.unanswered = [2] if self.hangs else []
-        return {} if self.hangs else {2: True}
+    ) -> PeerAnswers:
+        return PeerAnswers(unanswered=[2]) if self.hangs else PeerAnswers({2: True})
 
 
 class WillingDispatcher:

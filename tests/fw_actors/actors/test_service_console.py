@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -24,6 +23,7 @@ from fw_actors.actors.console_view import (
 from fw_actors.config import ProcessPlace
 from fw_actors.ops.console_facts import StoreFacts
 from fw_actors.webhooks.receivers import Receiver, StoredReceiver, with_stored
+from supervisors.service.control_channel import PeerAnswers
 
 ACTOR = Node("/service/mailer", "mailer", "actor", "running", 1, 0, 64, 1, 0, 7, 0.5, 0, 1, "")
 HEALTHY = Receiver("https://a.test:443", 1, 2, 8, "healthy")
@@ -131,8 +131,6 @@ class SlowNeighbour:
 
     def __init__(self) -> None:
         self.place = ProcessPlace(1, 2)
-        self.restarts: Mapping[int, int] = {}
-        self.unanswered: Sequence[int] = ()
         self.asked: list[str] = []
 
     def register(self, what: str, handler: RequestHandler) -> None:
@@ -140,10 +138,10 @@ class SlowNeighbour:
 
     async def gather(
         self, what: str, argument: object = None, *, to: int | None = None
-    ) -> Mapping[int, Any]:
+    ) -> PeerAnswers:
         self.asked.append(what)
         await trio.sleep(1)
-        return {2: msgspec.to_builtins(view_of())}
+        return PeerAnswers({2: msgspec.to_builtins(view_of())})
 
 
 async def test_service_console_watchers_share_request_to_other_processes(

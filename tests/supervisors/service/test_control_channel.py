@@ -9,12 +9,18 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
+from fw_actors.config import ProcessPlace
 from supervisors.service.control_channel import (
+    GATHER_SECONDS,
     MAX_WAITING_FRAMES,
+    SUPERVISOR_SECONDS,
     ChannelFailed,
     ControlChannel,
     FrameHandler,
+    PeerAnswers,
+    PeerProcesses,
 )
 
 
@@ -106,3 +112,35 @@ async def test_control_channel_drops_messages_for_a_stalled_reader() -> None:
             with pytest.raises(ChannelFailed):
                 await channel.ask("a", seconds=0.05)
             nursery.cancel_scope.cancel()
+
+
+async def test_peer_processes_are_unanswered_if_their_supervisor_does_not_read(
+    autojump_clock: MockClock,
+) -> None:
+    """A frozen supervisor delays no metrics, console or pause for more than 3 s (O-122)."""
+    one, other = socket.socketpair()
+    with other:
+        async with trio.open_nursery() as nursery:
+            channel = ControlChannel(one, echo)
+            await nursery.start(channel.run)
+            peers = PeerProcesses(ProcessPlace(2, 3))
+            peers.connect(channel)
+            assert await peers.gather("metrics") == PeerAnswers(unanswered=[1, 3])
+            assert trio.current_time() == pytest.approx(GATHER_SECONDS + SUPERVISOR_SECONDS)
+            assert await peers.gather("pause", to=3) == PeerAnswers(unanswered=[3])
+            nursery.cancel_scope.cancel()
+
+
+async def test_peer_processes_wait_for_the_pauses_of_a_frozen_supervisor(
+    autojump_clock: MockClock,
+) -> None:
+    """A process that starts may not send to receivers which others have paused (H-176)."""
+
+    async def supervisor(name: str, body: object) -> object:
+        await trio.sleep(10 - trio.current_time())
+        return {"asked": [1], "answers": {1: ["https://a.test", "https://b.test"]}, "restarts": {}}
+
+    async with connected(supervisor) as (one, _):
+        peers = PeerProcesses(ProcessPlace(2, 2))
+        peers.connect(one)
+        assert await peers.paused_receivers() == ["https://a.test", "https://b.test"]

@@ -154,6 +154,25 @@ async def test_fork_server_that_dies_during_a_start_is_reported_and_replaced() -
         server.close()
 
 
+@in_real_time
+async def test_fork_server_that_is_frozen_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise no process that ends would ever be replaced."""
+    server, before = ForkServer(), children()
+    with assigned() as (assignment, _), assigned() as (another, _), trio.fail_after(30):
+        process = await server.start(assignment)
+        [pid] = children() - before - {process.pid}
+        os.kill(pid, signal.SIGSTOP)
+        with monkeypatch.context() as patched:
+            patched.setattr(fork_server, "REPLY_SECONDS", 0.2)
+            with pytest.raises(ForkServerEnded):
+                await server.start(another)
+        other = await server.start(another)
+        for each in (process, other):
+            each.kill()
+            await each.wait()
+        server.close()
+
+
 def children() -> set[int]:
     files = Path("/proc/self/task").glob("*/children")
     return {int(child) for file in files for child in file.read_text().split()}
