@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fw_cli.confirmation import confirm, yes_option
-from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.context import ADMINISTRATOR, BATCH_PAUSE_SECONDS, CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
@@ -50,6 +50,8 @@ def cancel(
     )
 
     async def use(site: Site) -> tuple[list[str], int]:
+        import trio
+
         if delivery is not None:
             await site.write(ADMINISTRATOR, lambda fw: site.cancellations.cancel(fw, delivery))
             return [delivery], 0
@@ -64,6 +66,7 @@ def cancel(
             cancelled += found.cancelled
             if not found.more:
                 return cancelled, found.in_flight
+            await trio.sleep(BATCH_PAUSE_SECONDS)
 
     with progress("cancelling"):
         cancelled, in_flight = context.on_site(use)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from fw_cli.own_environment import is_secret
 
@@ -27,6 +27,9 @@ ADMINISTRATOR = "Administrator"
 
 Not imported from `documents.permissions`, because SQLAlchemy would delay each command.
 """
+
+BATCH_PAUSE_SECONDS: Final = 0.05
+"""The pause between the batches of a command, so that writers of a running service wait briefly."""
 
 
 @dataclass

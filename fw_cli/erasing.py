@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fw_cli.confirmation import confirm, yes_option
-from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.context import ADMINISTRATOR, BATCH_PAUSE_SECONDS, CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
@@ -17,8 +17,6 @@ from fw_cli.values import DELIVERY, require_selection_on_record, selection_optio
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
-
-_PAUSE_SECONDS: Final = 0.05  # keeps the waits of a running service's writers short
 
 
 @click.command(
@@ -85,7 +83,7 @@ def erase(
                 names += await site.write(
                     ADMINISTRATOR, partial(erase_many, audit=site.audit, deliveries=part)
                 )
-                await trio.sleep(_PAUSE_SECONDS)
+                await trio.sleep(BATCH_PAUSE_SECONDS)
             if len(found) < MAX_ERASABLE_DELIVERIES or len(names) == before:
                 return names
 

@@ -122,7 +122,8 @@ class LinkUse:
         self._audit, self._handle = audit, handle
 
     async def facts(self, token: str, address: str) -> LinkFacts:
-        """Return the details of a valid token without spending it.
+        """Return the details of a valid token without spending it; count the request against the
+        address.
 
         Raises: TooManyRequestsError, InvalidTokenError, OverloadedError.
         """

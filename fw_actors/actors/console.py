@@ -533,7 +533,7 @@ def _in_flight(dispatcher: Mapping[str, Any]) -> int:
 
 
 def _due_events(tx: Tx) -> int:
-    return next((row.ready for row in jobs.stats(tx) if row.queue == QUEUE), 0)
+    return jobs.due_count(tx, QUEUE)
 
 
 async def _error_of(action: Awaitable[None]) -> object:

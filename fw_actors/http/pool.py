@@ -188,8 +188,11 @@ class Pool:
         self._remove_unused(origin, own)
         return None
 
-    def should_wait(self, origin: Origin) -> bool:
-        """Return whether a POST should wait for a connection in use instead of opening one."""
+    def begin_wait(self, origin: Origin) -> bool:
+        """Return whether a POST must `wait` for a connection in use instead of opening one.
+
+        Each wait is counted: after a number of them an origin gets a further connection.
+        """
         own = self._origins.get(origin)
         if own is None or not own.in_use:
             return False
@@ -205,7 +208,7 @@ class Pool:
     async def wait(self, origin: Origin, seconds: float) -> Connection | None:
         """Wait for a connection that is in use; None if a new one must be dialled.
 
-        `should_wait` must just have returned True. The wait takes up to `seconds`, at most 1 s.
+        `begin_wait` must just have returned True. The wait takes up to `seconds`, at most 1 s.
         """
         waiting = PendingCheckout(self._origins[origin].line)
         timer = self._deadlines.add(waiting, min(seconds, MAX_WAIT_SECONDS))

@@ -30,7 +30,13 @@ from fw_actors.http.exchange import (
     run_exchange,
 )
 from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
-from fw_actors.http.response import NetworkError, ReceiverResponse, ResponseReader, ResponseTimeout
+from fw_actors.http.response import (
+    ConnectError,
+    NetworkError,
+    ReceiverResponse,
+    ResponseReader,
+    ResponseTimeout,
+)
 from fw_actors.http.tls import TlsStatistics
 from fw_actors.http.url import Endpoint
 from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy
@@ -49,7 +55,7 @@ class SenderStatistics:
 
 
 class _Post(msgspec.Struct, eq=False):
-    """A POST in progress; `late`: its deadline has passed, or the sender is closed.
+    """A POST in progress; `expired`: its deadline has passed, or the sender is closed.
 
     The deadline closes the connection, which ends the exchange on it. A cancel scope for each POST
     would take 10 % more time.
@@ -61,11 +67,11 @@ class _Post(msgspec.Struct, eq=False):
     progress: Progress
     reader: ResponseReader
     connection: Connection | None = None
-    late: bool = False
+    expired: bool = False
 
     def expire(self) -> None:
         """End the exchange."""
-        self.late = True
+        self.expired = True
         if self.connection is not None:
             self.connection.close()
 
@@ -85,6 +91,14 @@ class Sender:
         self._dialler = dialler
         self._deadlines = deadlines
         self._writer = RequestWriter(version)
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Close idle connections, and end the POSTs in progress."""
+        self._is_closed = True
+        self._pool.close_all()
+        self._deadlines.expire_all()
+        self._deadlines.close()
 
     async def post(
         self,
@@ -124,11 +138,11 @@ class Sender:
         timer = self._deadlines.add(post, timeout, now)
         try:
             kept = None if fresh else self._pool.take(route, now)
-            if kept is None and not fresh and self._pool.should_wait(route):
+            if kept is None and not fresh and self._pool.begin_wait(route):
                 progress.enter(ExchangeStep.WAIT)
                 kept = await self._pool.wait(route, timeout / 4)
             # Late after a wait: the time is over, or the sender is closed.
-            ended = post.late if kept is None else await self._exchange(kept, post, kept=True)
+            ended = post.expired if kept is None else await self._exchange(kept, post, kept=True)
             if not ended:
                 dialled = await self._dial(post, now + timeout, fresh=fresh)
                 if dialled is not None:
@@ -138,10 +152,14 @@ class Sender:
             raise
         finally:
             timer.pop(post, None)
-        if post.late and post.reader.status is None:
-            late = ResponseTimeout(progress.overdue(route.host, timeout))
-            late.times, late.address = progress.times, progress.address
-            raise late
+        if post.expired and post.reader.status is None:
+            ended_by: NetworkError
+            if self._is_closed:
+                ended_by = ConnectError("The request was ended because the process stops.")
+            else:
+                ended_by = ResponseTimeout(progress.overdue(route.host, timeout))
+            ended_by.times, ended_by.address = progress.times, progress.address
+            raise ended_by
         return post.reader.response(progress.times, progress.address)
 
     def statistics(self) -> SenderStatistics:
@@ -158,7 +176,7 @@ class Sender:
             connection = await self._dialler.dial(post.endpoint.route, post.progress, fresh=fresh)
             self._pool.add(connection)  # no await in between, so that it is always counted
             return connection
-        post.late = True
+        post.expired = True
         return None
 
     async def _exchange(self, connection: Connection, post: _Post, *, kept: bool) -> bool:
@@ -166,7 +184,7 @@ class Sender:
         post.connection, post.progress.address = connection, connection.address
         reusable = True
         try:
-            if post.late:  # the sender was closed meanwhile
+            if post.expired:  # the sender was closed meanwhile
                 return True
             request = self._writer.write(post.endpoint, post.body, post.make_headers())
             reusable = False  # bytes may have been sent from here on
@@ -174,9 +192,9 @@ class Sender:
                 connection, request, post.reader, post.progress, kept=kept
             )
         except StaleConnection:
-            return post.late
+            return post.expired
         except NetworkError:
-            if not post.late:
+            if not post.expired:
                 raise
         finally:
             if reusable:
@@ -199,8 +217,8 @@ async def open_sender(
 ) -> AsyncIterator[Sender]:
     """Open a sender; leaving the block closes idle connections and abandons look-ups.
 
-    POSTs in progress then end at once, as at their deadline; those that are still connecting end
-    when they have connected. Their connections are closed.
+    POSTs in progress then end at once, with ConnectError; those that are still connecting end when
+    they have connected. Their connections are closed.
 
     Args:
         limits: the limits of idle connections.
@@ -221,14 +239,13 @@ async def open_sender(
             dialler = Dialler(resolver, context, policy, proxy, certificates, fast_path=fast_path)
             nursery.start_soon(_sweep, pool)
             nursery.start_soon(deadlines.run)
+            sender = Sender(pool, resolver, dialler, deadlines, __version__)
             try:
-                yield Sender(pool, resolver, dialler, deadlines, __version__)
+                yield sender
             except Exception as error:  # raised below, outside the nursery's exception group
                 failure = error
             finally:
-                pool.close_all()
-                deadlines.expire_all()
-                deadlines.close()
+                sender.close()
             nursery.cancel_scope.cancel()
     finally:
         pool.close_all()

@@ -138,7 +138,11 @@ class WebhookReceiver:
     async def receive_async(
         self, headers: Mapping[str, str], body: bytes | None, in_thread: InThread
     ) -> ReceiverReply:
-        """Handle a request in a task; `in_thread` runs a function that may block. See receive."""
+        """Handle a request in a task; `in_thread` runs a function that may block. See receive.
+
+        If the task is cancelled while it awaits an asynchronous handler, the claim is released, so
+        that the next attempt calls the handler again.
+        """
         steps = self._steps(headers, body)
         try:
             step = next(steps)
@@ -147,6 +151,9 @@ class WebhookReceiver:
                     done = await (step.work() if step.awaited else in_thread(step.work))
                 except Exception as error:
                     step = steps.throw(error)
+                except BaseException as cancellation:
+                    steps.throw(cancellation)
+                    raise
                 else:
                     step = steps.send(done)
         except StopIteration as end:
@@ -175,6 +182,10 @@ class WebhookReceiver:
         except Exception:
             _log.exception("the handler failed with %s (%s)", event.id, event.type)
             status = 500
+        except BaseException:  # the request was cancelled; a handler in a thread goes on
+            if self.is_async:
+                self._seen.release(event.id, claim.token)
+            raise
         if status == 204:
             yield Step(partial(self._seen.complete, event.id, claim.token, self._clock()))
         else:

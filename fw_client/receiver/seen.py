@@ -195,7 +195,8 @@ class SeenInSqlite:
     def _connection(self) -> sqlite3.Connection:
         """Return the connection of this process; one from before a fork stays open, unused."""
         if self._opened is None or self._opened[0] != os.getpid():
-            self._inherited.append(self._opened)
+            if self._opened is not None:
+                self._inherited.append(self._opened)
             connection = sqlite3.connect(
                 self._path, timeout=5, isolation_level=None, check_same_thread=False
             )

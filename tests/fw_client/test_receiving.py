@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -111,6 +112,55 @@ def test_abandoned_claim_is_granted_again_after_lease() -> None:
     clock.now += 60
     assert by_call(made).status == 204
     assert len(handle.events) == 1
+
+
+def test_cancelled_handler_releases_its_claim() -> None:
+    """A framework cancels a request whose sender has gone; the next attempt is handled."""
+    handled: list[str] = []
+    begun = asyncio.Event()
+
+    async def handle(event: ReceivedEvent) -> None:
+        handled.append(event.id)
+        begun.set()
+        if len(handled) == 1:
+            await asyncio.sleep(3600)
+
+    made = receiver(handle)
+
+    async def cancelled() -> None:
+        request = asyncio.create_task(made.receive_async(signed(), BODY, asyncio.to_thread))
+        await begun.wait()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+    asyncio.run(asyncio.wait_for(cancelled(), 60))
+    assert by_await(made).status == 204
+    assert len(handled) == 2
+
+
+def test_cancelled_request_keeps_claim_while_its_thread_handles() -> None:
+    """A thread cannot be cancelled: another attempt would run beside it."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def handle(event: ReceivedEvent) -> None:
+        begun.set()
+        may_end.wait(60)
+
+    made = receiver(handle)
+
+    async def cancelled() -> ReceiverReply:
+        request = asyncio.create_task(made.receive_async(signed(), BODY, asyncio.to_thread))
+        await asyncio.to_thread(begun.wait, 60)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        try:
+            return await made.receive_async(signed(), BODY, asyncio.to_thread)
+        finally:
+            may_end.set()
+
+    assert asyncio.run(cancelled()).status == 503
 
 
 def test_full_memory_answers_503() -> None:

@@ -79,28 +79,28 @@ def in_use(pool: Pool, count: int, origin: Origin = HERE) -> Sequence[Connection
 async def test_post_waits_while_connection_to_its_origin_is_in_use(pool: Pool) -> None:
     first, second = in_use(pool, 2)
     pool.release(first)
-    assert pool.should_wait(HERE)
+    assert pool.begin_wait(HERE)
     pool.discard(second)
-    assert not pool.should_wait(HERE)
+    assert not pool.begin_wait(HERE)
     assert pool.take(HERE) is first
-    assert pool.should_wait(HERE)
-    assert not pool.should_wait(THERE)
+    assert pool.begin_wait(HERE)
+    assert not pool.begin_wait(THERE)
 
 
 async def test_post_waits_for_plain_connection_only_if_another_would_displace_one() -> None:
     async with opened_pool(idle=3) as pool:
         first, *_ = in_use(pool, 2, PLAIN)
-        assert not pool.should_wait(PLAIN)
+        assert not pool.begin_wait(PLAIN)
         in_use(pool, 1, THERE)
-        assert pool.should_wait(PLAIN)
+        assert pool.begin_wait(PLAIN)
         pool.discard(first)
-        assert not pool.should_wait(PLAIN)
+        assert not pool.begin_wait(PLAIN)
 
 
 async def test_post_never_waits_while_thread_is_not_busy() -> None:
     async with opened_pool(load=BUSY_LOAD - 0.01) as pool:
         in_use(pool, 1)
-        assert not pool.should_wait(HERE)
+        assert not pool.begin_wait(HERE)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ async def test_post_never_waits_while_thread_is_not_busy() -> None:
 async def test_origin_gets_another_connection_after_so_many_waits(load: float, most: int) -> None:
     async with opened_pool(load=load) as pool:
         in_use(pool, 1)
-        waits = [pool.should_wait(HERE) for _ in range(2 * (most + 1))]
+        waits = [pool.begin_wait(HERE) for _ in range(2 * (most + 1))]
         assert [number for number, wait in enumerate(waits) if not wait] == [most, 2 * most + 1]
 
 
