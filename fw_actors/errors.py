@@ -251,8 +251,8 @@ class TooManyRequestsError(FwError):
 
 
 class OverloadedError(FwError):
-    """Raised when a bounded queue is full or the store cannot take a write; nothing was changed,
-    unless the message says what was."""
+    """Raised when a bounded queue is full or the store cannot take a write. Nothing was changed,
+    unless the message states otherwise."""
 
     status = 503
     retry_after: int
@@ -292,7 +292,9 @@ class InternalError(FwError):
     status = 500
 
     def __init__(self, request_id: str) -> None:
-        super().__init__(f"Something went wrong here. Quote {request_id} to report it.")
+        super().__init__(
+            f"An internal error occurred. Include the request id {request_id} in a report."
+        )
 
 
 class ConfigurationError(Exception):

@@ -56,7 +56,10 @@ def erase(
             "Give one DELIVERY, or select many with --webhook, --reference or --until."
         )
     require_selection_on_record(context, delivery, webhook, reference)
-    confirm("Erase the bodies permanently?", yes=yes)
+    what = (
+        f"the body of {delivery}" if delivery else "the bodies of all final deliveries that match"
+    )
+    confirm(f"Erase {what} permanently?", yes=yes)
 
     async def use(site: Site) -> list[str]:
         import trio

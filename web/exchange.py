@@ -91,7 +91,8 @@ class Exchange:
 
     @property
     def address(self) -> str:
-        """The client's address under FW_TRUST_PROXY."""
+        """The client's address in canonical form, from X-Forwarded-For if FW_TRUST_PROXY trusts the
+        peer; empty if the connection has none."""
         if self._address is None:
             lines = self.request.headers.getlist("X-Forwarded-For")
             self._address = client_address(self.peer, lines, self._settings.trust)

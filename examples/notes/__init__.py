@@ -35,7 +35,7 @@ class Notebook(
 
     title = Data(required=True)
     shelf_token = Vault()  # for the service that publishes it: encrypted at rest
-    door_password = Password()  # for a thing that takes nothing better: plain at rest, never shown
+    door_password = Password()  # the lock needs it in plain text: unencrypted at rest, never shown
 
 
 class Note(
@@ -52,7 +52,7 @@ class Note(
     mood = Select(options=["calm", "urgent"], default="calm")
 
     def validate(self, fw: Any) -> None:
-        """Refuse a note that only looks like one."""
+        """Refuse a title that consists of white space."""
         if not (self.title or "").strip():
             raise ValidationError("A note needs a title.", field="title")
 

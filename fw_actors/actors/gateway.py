@@ -85,7 +85,7 @@ class Gateway:
         attempts: logs attempts that are refused before they reach their LockoutActor.
         keys, recovery, invitation, users, test_events: operations that need more than one
             transaction, or parts beside the site.
-        readings: returns the samples for `/metrics`.
+        samples: returns the samples for `/metrics`.
         probe: a StoreProbe.
         dispatcher: the Dispatcher, which knows the receivers.
         """
@@ -156,7 +156,7 @@ class Gateway:
         await self._site.store.write(lambda tx: sessions.end(tx, sid))
 
     async def authenticate(self, sid: str) -> Caller:
-        """Return whose session it is, with the present roles. Raises: AuthenticationError."""
+        """Return the caller of a session, with the current roles. Raises: AuthenticationError."""
 
         def work(tx: Tx) -> tuple[LiveSession, tuple[str, ...], int]:
             session = self._sessions.live(tx, sid)
@@ -307,7 +307,8 @@ class Gateway:
         return await stale_webhooks(self._site.store, self._site.subscriptions)
 
     async def ready(self) -> bool:
-        """Say whether requests can be served: not while starting, draining or without a store."""
+        """Return whether requests can be served. False while the service starts or drains, and
+        while the store does not answer."""
         if not self._ready:
             return False
         key = await read_with_deadline(self._probe, installation_key, READY_SECONDS)

@@ -114,10 +114,10 @@ class OutcomeWriter(Actor):
 
     @handles(Write)
     async def write(self, message: Write) -> None:
-        """Write the collected outcomes, when the timer has fired those in the mailbox too.
+        """Write the collected outcomes; after a timer, collect those in the mailbox first.
 
-        A timer's message may be handled before them: while each write takes longer than the timers,
-        an actor handles one message of its mailbox for each of theirs, and groups would be small.
+        Messages of timers alternate with those of the mailbox: if each write took longer than the
+        timer, each group would have two outcomes.
         """
         if not message.timed:
             self._write_waits = False

@@ -285,7 +285,7 @@ class Documents:
                 run_after_commit(fw, doc, self._record_defect)
 
     def rename(self, fw: Fw, doc: DocType, name: object, ignore_permissions: bool) -> None:
-        """Rename a document and all references to it. No hooks, no events."""
+        """Rename a document and all references to it. Runs no hooks and records no events."""
         with atomic(fw, doc):
             authorize_action(fw, doc, "write", ignore_permissions)
             self.registry.table(doc.doctype).lock_exclusive(fw.tx, str(doc.name))

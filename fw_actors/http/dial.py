@@ -117,8 +117,8 @@ class Resolver:
     async def resolve(self, host: str, port: int) -> Sequence[Address]:
         """Return all addresses of a name, the preferred ones first; at least one.
 
-        After a cancellation the look-up continues for its other waiters. It never begins if there
-        are none, and no thread has begun it.
+        After a cancellation the look-up continues for its other waiters. A look-up that no thread
+        has started is dropped when its last waiter is cancelled.
 
         Raises: DnsError.
         """

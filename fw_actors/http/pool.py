@@ -6,9 +6,9 @@ are synchronous, so that none is cancelled half-way and no count is lost.
 A TLS handshake costs the processor time of several POSTs, and a connection beyond the limit takes
 the place of one that another origin will need. While trio's thread is busy, the process is the
 bottleneck, and not the number of connections: a POST to an origin that has a connection in use then
-waits for that one (B-154). But waits delay the deliveries to a distant receiver, so that an origin
-gets a further connection after so many of them; after more while the thread has hardly time left,
-because every connection then only takes its time from the others.
+waits for that one (B-154). Waiting delays deliveries to a distant receiver. Therefore an origin
+gets another connection after `WAITS_PER_CONNECTION` waits, or `WAITS_WHEN_SATURATED` if the thread
+is saturated, when another connection would only slow down the others.
 """
 
 from __future__ import annotations

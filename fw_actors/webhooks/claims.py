@@ -3,8 +3,8 @@
 Webhooks and deliveries of a claim are read as a single row, whatever their number.
 
 Each row that a driver returns makes trio's thread wait for the GIL once more: in a sampling
-profiler that thread spent 38 % of its time in `send`, mostly waiting for the GIL; with one row, 22
-%. With `packed=False` the same columns are read row by row; tests run with both. The module has
+profiler that thread spent 38 % of its time in `send`, mostly waiting for the GIL; with one row,
+22 %. With `packed=False` the same columns are read row by row; tests run with both. The module has
 more than 500 lines because both ways share the statements and the forms of their results.
 """
 
@@ -131,11 +131,16 @@ class Lease(NamedTuple):
 class Leased(NamedTuple):
     """The deliveries leased with one token, as the store returned them.
 
-    `frames` contains the rows with their payloads; `long` has the payloads that are too long for
-    it. `orphans` are the jobs whose deliveries were deleted. The rows are decoded
-    after the transaction, because trio's thread waits for all Python code in the store's thread.
-    `rows` has the rows instead if they were not packed. `returned` are
-    the jobs whose payloads were too many bytes to be read, with their Webhooks.
+    The rows are decoded after the transaction, because trio's thread waits for all Python code in
+    the store's thread.
+
+    Args:
+        frames: the packed rows with their payloads.
+        orphans: the jobs whose deliveries were deleted.
+        long: payloads that are too long for `frames`, by delivery.
+        rows: the rows if they were not packed, otherwise empty.
+        returned: jobs that were released because their payloads had too many bytes to be read,
+            with their Webhooks.
     """
 
     leases: Sequence[Lease]

@@ -128,7 +128,8 @@ class ProcessMetrics:
         yield _gauge("fw_store_waiting_reads", "Waiting reads.", store.waiting_reads)
 
     def _runtime(self) -> Iterator[MetricSample]:
-        """The actor tree as in the console; node names are few and fixed."""
+        """Yield the counters of actors and pools. Their names are a small fixed set, so they may be
+        labels."""
         snapshot = self._deps.runtime.snapshot()
         nodes = [node for node in snapshot.walk() if node.kind in ("actor", "pool")]
         for name, text in (

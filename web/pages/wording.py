@@ -75,7 +75,7 @@ _LABELS: Final[Mapping[str, str]] = {
     "timeout": "Timeout (seconds)",
     "client_certificate": "Client certificate",
     "old_secret": "Old secret, while both sign",
-    "old_secret_until": "Both sign until",
+    "old_secret_until": "Old secret valid until",
     "disabled_reason": "Reason for disabling",
     "max_attempts": "Maximum attempts",
     "next_attempt": "Due",

@@ -55,8 +55,8 @@ NEW_NAME: Final = BodyRule(partial(read_struct, kind=RenameRequest))
 
 
 def _require_no_members(body: bytes) -> None:
-    """Refuse a DELETE with members in its body. To ignore a version there would be to delete
-    without it.
+    """Refuse a DELETE with members in its body. A `modified` there must not be ignored: the delete
+    would then be unconditional.
     """
     for key in read_object(body):
         raise BadRequestError(

@@ -115,7 +115,7 @@ const make = document.getElementById("make-key");
 if (make) {
   onSubmit(make, async () => {
     const { label, days } = make.elements;
-    if (!isValidInBrowser(make)) return; // what is no number has the value "", which is no limit
+    if (!isValidInBrowser(make)) return; // an invalid number has the value "", which would mean no limit
     const begun = document.activeElement;
     const typed = () => JSON.stringify([label.value, days.value]);
     const sent = typed();

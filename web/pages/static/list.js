@@ -172,7 +172,7 @@ for (const input of document.querySelectorAll("[data-time]")) {
   const asked = input.getAttribute("value");
   const take = () => {
     const at = new Date(input.value);
-    sent.value = Number.isNaN(at.getTime()) ? input.value : at.toISOString(); // the service names what is no time
+    sent.value = Number.isNaN(at.getTime()) ? input.value : at.toISOString(); // the service refuses invalid times by field
   };
   if (edited(input)) take();
   else if (asked) {
