@@ -41,12 +41,12 @@ def key() -> None:
         'fw key create ci --label deploy --email ci@example.org --role "Event Publisher"',
     )
 )
-@click.argument("account", metavar="WHO", type=USER)
+@click.argument("account", metavar="USER", type=USER)
 @click.option("--label", required=True, help="Purpose of the key.")
 @click.option(
     "--days", type=WholeNumber(1, MAX_KEY_DAYS), help="Validity in days; default: the policy's."
 )
-@click.option("--email", help="Create the account WHO first, with this address and no password.")
+@click.option("--email", help="Create the account USER first, with this address and no password.")
 @click.option(
     "--role", "roles", multiple=True, type=ROLE, help="With --email: a role; may be repeated."
 )
@@ -61,7 +61,7 @@ def create(
     roles: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Create an API key of the account WHO, and print it; it is shown only once.
+    """Create an API key of the account USER, and print it; it is shown only once.
 
     The owner gets a mail if the account has a password. With --email a machine account is created
     first: it has no password, can only be used through its keys, and gets no mail.

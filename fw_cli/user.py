@@ -109,11 +109,11 @@ def list_accounts(context: CommandContext, as_json: bool) -> None:
 
 
 @user.command()
-@click.argument("account", metavar="WHO", type=USER)
+@click.argument("account", metavar="USER", type=USER)
 @password_stdin
 @click.pass_obj
 def passwd(context: CommandContext, account: str, password_stdin: bool) -> None:
-    """Set the password of WHO, a name or an e-mail.
+    """Set the password of USER, a name or an e-mail.
 
     Its sessions, API keys and open links end, a lockout is lifted, and a mail notifies the owner.
     """
@@ -143,10 +143,10 @@ def _ended_text(ended: EndedAccess) -> str:
 
 
 @user.command()
-@click.argument("account", metavar="WHO", type=USER)
+@click.argument("account", metavar="USER", type=USER)
 @click.pass_obj
 def unlock(context: CommandContext, account: str) -> None:
-    """Lift the lockouts of WHO, for its name and its e-mail."""
+    """Lift the lockouts of USER, for its name and its e-mail."""
     from fw_actors.access.users import unlock as lift
     from fw_actors.ops.audit import Action
 
@@ -160,27 +160,27 @@ def unlock(context: CommandContext, account: str) -> None:
 
 
 @user.command()
-@click.argument("account", metavar="WHO", type=USER)
+@click.argument("account", metavar="USER", type=USER)
 @click.pass_obj
 def disable(context: CommandContext, account: str) -> None:
-    """Disable the account WHO: sign-ins are rejected; sessions, API keys and links end."""
+    """Disable the account USER: sign-ins are rejected; sessions, API keys and links end."""
     say(f"disabled {_set_enabled(context, account, enabled=False)}")
 
 
 @user.command()
-@click.argument("account", metavar="WHO", type=USER)
+@click.argument("account", metavar="USER", type=USER)
 @click.pass_obj
 def enable(context: CommandContext, account: str) -> None:
-    """Enable the account WHO again; sessions, API keys and links that ended stay ended."""
+    """Enable the account USER again; sessions, API keys and links that ended stay ended."""
     say(f"enabled {_set_enabled(context, account, enabled=True)}")
 
 
 @user.command()
-@click.argument("account", metavar="WHO", type=USER)
+@click.argument("account", metavar="USER", type=USER)
 @yes_option
 @click.pass_obj
 def delete(context: CommandContext, account: str, yes: bool) -> None:
-    """Delete the account WHO with its sessions, API keys, links and access scopes.
+    """Delete the account USER with its sessions, API keys, links and access scopes.
 
     Its documents, Versions and Audit Events keep its name. fw user disable can be undone.
     """

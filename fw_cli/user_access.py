@@ -46,7 +46,7 @@ def _administration(context: CommandContext, site: Site) -> UserAdministration:
         "fw user invite ann                          # send it again",
     )
 )
-@click.argument("who", type=USER)
+@click.argument("user", type=USER)
 @click.option("--name", help="The new account's name; default: its e-mail address.")
 @click.option("--full-name", help="The display name.")
 @click.option(
@@ -56,13 +56,13 @@ def _administration(context: CommandContext, site: Site) -> UserAdministration:
 @click.pass_obj
 def invite(
     context: CommandContext,
-    who: str,
+    user: str,
     name: str | None,
     full_name: str | None,
     roles: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Invite WHO by mail: a new account with that e-mail address, or an account without a password.
+    """Invite USER by mail: a new account with that address, or an account without a password.
 
     The service sends the mail; earlier invitations of the account end. If mail goes to the log,
     the link is printed instead. Without mail, use fw user add, which prints a link.
@@ -73,21 +73,21 @@ def invite(
         from fw_actors.access.accounts import has_password
 
         operations = _administration(context, site)
-        if further and not _unknown(site, fw, who):
+        if further and not _unknown(site, fw, user):
             raise CommandFailed(
-                f"{who} already has an account: --name, --full-name and --role require a new one"
+                f"{user} already has an account: --name, --full-name and --role require a new one"
             )
-        if further or ("@" in who and _unknown(site, fw, who)):
+        if further or ("@" in user and _unknown(site, fw, user)):
             for role in roles:
                 require_known(fw, "Role", role)
-            made = operations.invite(fw, who, name, full_name or "", roles)
+            made = operations.invite(fw, user, name, full_name or "", roles)
             return made.user, made.email, made.sent
-        if "@" not in who and _unknown(site, fw, who):
+        if "@" not in user and _unknown(site, fw, user):
             try:
-                known_user(site, fw, who)
+                known_user(site, fw, user)
             except CommandFailed as error:
                 raise CommandFailed(f"{error} A new account needs an e-mail address.") from None
-        account = known_user(site, fw, who)
+        account = known_user(site, fw, user)
         if has_password(fw.tx, account.name):
             raise CommandFailed(
                 f"{account.name} already has a password: fw user passwd {account.name} sets another"
@@ -121,7 +121,7 @@ def _unknown(site: Site, fw: Fw, email: str) -> bool:
         'fw user role ann --add "Event Publisher" --remove Clerk',
     )
 )
-@click.argument("account", metavar="WHO", type=USER)
+@click.argument("account", metavar="USER", type=USER)
 @click.option("--add", "added", multiple=True, type=ROLE, help="A role to add; may be repeated.")
 @click.option(
     "--remove", "removed", multiple=True, type=ROLE, help="A role to remove; may be repeated."
@@ -135,7 +135,7 @@ def role(
     removed: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Add or remove roles of WHO, and print all its roles.
+    """Add or remove roles of USER, and print all its roles.
 
     The last enabled System Manager keeps the role.
     """
@@ -183,7 +183,7 @@ def _with_roles(fw: Fw, user: Any, added: Sequence[str], removed: Sequence[str])
         "fw user sessions ann --end-all --keys      # a stolen laptop",
     )
 )
-@click.argument("account", metavar="WHO", type=USER)
+@click.argument("account", metavar="USER", type=USER)
 @click.option("--end", "handle", metavar="SESSION", help="End this session.")
 @click.option("--end-all", is_flag=True, help="End all sessions.")
 @click.option("--keys", is_flag=True, help="With --end-all: end the API keys too.")
@@ -197,7 +197,7 @@ def sessions(
     keys: bool,
     as_json: bool,
 ) -> None:
-    """List the live sessions of WHO, or end them; the service refuses them at once."""
+    """List the live sessions of USER, or end them; the service refuses them at once."""
     if handle is not None and end_all:
         raise click.UsageError("--end and --end-all exclude each other.")
     if keys and not end_all:

@@ -149,5 +149,5 @@ def _show(result: Import, *, dry_run: bool) -> None:
     if result.known:
         say(f"skipped {counted(result.known, 'account')}: already there")
     if result.without_password:
-        say(f"without a password: {result.without_password:,}; fw user invite WHO sends a link")
+        say(f"without a password: {result.without_password:,}; fw user invite USER sends a link")
     show_refusals(result.refused)

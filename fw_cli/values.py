@@ -276,7 +276,7 @@ def require_selection_on_record(
         context.read(check)
 
 
-def known_user(site: Site, fw: Fw, who: str) -> Any:
+def known_user(site: Site, fw: Fw, user: str) -> Any:
     """Return the User document of a name or e-mail in any spelling.
 
     Raises: CommandFailed suggesting the nearest names and addresses.
@@ -285,19 +285,19 @@ def known_user(site: Site, fw: Fw, who: str) -> Any:
     from fw_actors.errors import NotFoundError
 
     try:
-        return named(fw, site.accounts, who)
+        return named(fw, site.accounts, user)
     except NotFoundError as error:
         rows = fw.get_all("User", fields=["name", "email"], limit=_MAX_COMPARED_NAMES)
         known = [row[field] for row in rows for field in ("name", "email")]
-        raise CommandFailed(f"{error}{suggestion(who, known)}") from None
+        raise CommandFailed(f"{error}{suggestion(user, known)}") from None
 
 
-def user_on_record(site: Site, fw: Fw, who: str, *, on_record: bool) -> str:
+def user_on_record(site: Site, fw: Fw, user: str, *, on_record: bool) -> str:
     """Return the name by which records name a user; a deleted one is `on_record` at most.
 
     Raises: CommandFailed suggesting the nearest names and addresses.
     """
-    return who if on_record or who in _BUILT_IN else str(known_user(site, fw, who).name)
+    return user if on_record or user in _BUILT_IN else str(known_user(site, fw, user).name)
 
 
 def suggestion(given: str, known: list[str]) -> str:

@@ -107,7 +107,7 @@ _FULL: Final = Statement(sa.select(sa.literal_column("1")).where(~_HAS_ROOM))
 
 
 @dataclass(frozen=True, slots=True)
-class Networks:
+class NetworkCounters:
     """The counters of the /56 and the /48 around an IPv6 address."""
 
     key_56: bytes
@@ -200,7 +200,7 @@ _UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY, _COUNT
 
 
 def charge(
-    tx: Tx, charge_id: str, key: bytes, budget: Budget, networks: Networks | None = None
+    tx: Tx, charge_id: str, key: bytes, budget: Budget, networks: NetworkCounters | None = None
 ) -> float | None:
     """Charge an attempt. Returns None if it is admitted, otherwise the seconds to wait.
 
@@ -235,7 +235,7 @@ def charge(
     )
 
 
-def _asked_of(networks: Networks, budget: Budget) -> dict[str, Any]:
+def _asked_of(networks: NetworkCounters, budget: Budget) -> dict[str, Any]:
     return {
         "network_56": networks.key_56,
         "network_56_limit": wider(budget, WIDER_56).limit,
@@ -245,7 +245,7 @@ def _asked_of(networks: Networks, budget: Budget) -> dict[str, Any]:
 
 
 def _counters(
-    key: bytes, own: Budget, networks: Networks | None, budget: Budget
+    key: bytes, own: Budget, networks: NetworkCounters | None, budget: Budget
 ) -> list[tuple[Statement, bytes, Budget]]:
     """Return the counters of an attempt: the statement that reads each, its key and budget."""
     counters = [(_TALLY, key, own)]
@@ -263,7 +263,9 @@ def _read_tally(tx: Tx, statement: Statement, key: bytes, budget: Budget) -> Tal
     return Tally(*row)
 
 
-def wait_of(tx: Tx, key: bytes, budget: Budget, networks: Networks | None = None) -> float | None:
+def wait_of(
+    tx: Tx, key: bytes, budget: Budget, networks: NetworkCounters | None = None
+) -> float | None:
     """Return the seconds an attempt must wait, or None if the charge decides.
 
     Arguments as in `charge`. Reads only: an attempt that is certain to be rejected costs no write.
@@ -353,7 +355,7 @@ class AddressCounters:
     """The counters to which an attempt from an address is charged."""
 
     key: bytes
-    networks: Networks | None
+    networks: NetworkCounters | None
     widest: bytes
     """The counter shared by all addresses that one client may own."""
 
@@ -372,7 +374,9 @@ class AddressBudget:
         around = wider_networks(address)
         if around is None:
             return AddressCounters(key, None, key)
-        networks = Networks(*(counter_key(self._key, "network", network) for network in around))
+        networks = NetworkCounters(
+            *(counter_key(self._key, "network", network) for network in around)
+        )
         return AddressCounters(key, networks, networks.key_48)
 
     def charge(self, tx: Tx, charge_id: str, counters: AddressCounters) -> float | None:

@@ -19,7 +19,8 @@ from fw_actors.store.schema import SESSION
 from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute (A-156)
-MAX_OF_A_USER: Final = 500  # at once; a new one ends expired ones, or the least recently used
+MAX_SESSIONS_PER_USER: Final = 500
+"""At once; a new session ends expired ones, or the least recently used one."""
 _USER_AGENT_CHARACTERS: Final = 512
 
 _COLUMNS: Final = ("id", "sid_hash", "user", "ip", "user_agent", "created", "last_seen", "expires")
@@ -35,7 +36,7 @@ _OF_USER: Final = Statement(
     .where(SESSION.c.user == _USER, SESSION.c.expires > sa.bindparam("now"))
     .where(SESSION.c.last_seen > _USED_SINCE)
     .order_by(SESSION.c.last_seen.desc(), SESSION.c.id)
-    .limit(MAX_OF_A_USER)
+    .limit(MAX_SESSIONS_PER_USER)
 )
 _COUNT: Final = Statement(
     sa.select(sa.func.count()).select_from(SESSION).where(SESSION.c.user == _USER)
@@ -57,7 +58,7 @@ _REVOKE: Final = Statement(
         SESSION.c.last_seen > _USED_SINCE,
     )
 )
-_HOLDS: Final = Statement(
+_IS_LIVE: Final = Statement(
     sa.select(SESSION.c.id).where(
         SESSION.c.id == _HANDLE, SESSION.c.user == _USER, SESSION.c.expires > sa.bindparam("now")
     )
@@ -114,7 +115,7 @@ class Sessions:
     def __init__(self, registry: Registry, idle_days: int) -> None:
         """`idle_days` is the policy's `sessionIdleDays`."""
         self._idle_days = idle_days
-        self._find = _finding(registry.tables["User"].table)
+        self._find = _find_statement(registry.tables["User"].table)
 
     def live(self, tx: Tx, sid: str) -> LiveSession:
         """Return the valid session of a sid. Raises: AuthenticationError."""
@@ -126,7 +127,7 @@ class Sessions:
 
 
 @lru_cache(STATEMENT_CACHE_SIZE)
-def _finding(users: sa.Table) -> Statement:
+def _find_statement(users: sa.Table) -> Statement:
     return Statement(
         sa.select(SESSION.c.id, SESSION.c.user, SESSION.c.last_seen)
         .select_from(SESSION.join(users, users.c.name == SESSION.c.user))
@@ -147,7 +148,8 @@ def used_since(now: int, idle_days: int) -> int:
 def begin(tx: Tx, *, handle: str, sid: str, user: str, ip: str, user_agent: str, days: int) -> int:
     """Create a session for a locked account; return its expiry in ms.
 
-    If the account has more than `MAX_OF_A_USER`, expired ones and then the least recently used end.
+    If the account has more than `MAX_SESSIONS_PER_USER`, expired ones and then the least recently
+    used end.
 
     Args:
         handle: the public name of the session.
@@ -169,7 +171,7 @@ def begin(tx: Tx, *, handle: str, sid: str, user: str, ip: str, user_agent: str,
         last_seen=tx.now,
         expires=expires,
     )
-    excess = tx.scalar(_COUNT, user=user) - MAX_OF_A_USER
+    excess = tx.scalar(_COUNT, user=user) - MAX_SESSIONS_PER_USER
     if excess > 0:
         tx.run(_END_LEAST_USED, user=user, id=handle, now=tx.now, excess=excess)
     return expires
@@ -180,7 +182,7 @@ def end(tx: Tx, sid: str) -> None:
     tx.run(_END, sid_hash=digest(sid))
 
 
-def seen(tx: Tx, session: str) -> None:
+def record_use(tx: Tx, session: str) -> None:
     """Record that a session was used now."""
     tx.run(_SEEN, id=session, now=tx.now)
 
@@ -192,7 +194,7 @@ def require_live(tx: Tx, session: str, user: str) -> None:
     Required before creating anything that outlives the session; the account must be locked.
     Raises: AuthenticationError.
     """
-    if tx.one(_HOLDS, id=session, user=user, now=tx.now) is None:
+    if tx.one(_IS_LIVE, id=session, user=user, now=tx.now) is None:
         raise session_ended()
 
 

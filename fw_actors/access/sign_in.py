@@ -173,16 +173,18 @@ class SignIn(CountedAttempts):
             lambda tx: self._addresses.wait_of(tx, counters), reserved=True
         )
 
-    async def known_address_wait(self, attempt: SignInAttempt, known: Identified) -> float | None:
+    async def cached_refusal_wait(
+        self, attempt: SignInAttempt, identified: Identified
+    ) -> float | None:
         """Return the seconds that an address must wait according to a read, or None (A-82).
 
         Reads only for addresses that were rejected recently; the charge decides for others.
         """
-        if known.address.widest not in self._refused_addresses:
+        if identified.address.widest not in self._refused_addresses:
             return None
         wait = await self.address_wait(attempt.address)
         if wait is None:
-            self._refused_addresses.discard(known.address.widest)
+            self._refused_addresses.discard(identified.address.widest)
         return wait
 
     async def lock_wait(self, key: bytes) -> float | None:
@@ -231,10 +233,10 @@ class SignIn(CountedAttempts):
         account = admitted.account
         is_known = admitted.address_seen is not None
         requester = Requester(sharing_network(attempt.address), is_known)
-        known = account.password_hash if account is not None and account.enabled else None
+        stored = account.password_hash if account is not None and account.enabled else None
         try:
             verified = await self._hasher.verify(
-                known,
+                stored,
                 attempt.pwd,
                 decoy=admitted.decoy,
                 requester=requester,

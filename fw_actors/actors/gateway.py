@@ -129,7 +129,7 @@ class Gateway:
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
         """Sign in. Raises: AuthenticationError, TooManyRequestsError, OverloadedError."""
         identified = self._sign_in.identify(attempt)
-        wait = await self._sign_in.known_address_wait(attempt, identified)
+        wait = await self._sign_in.cached_refusal_wait(attempt, identified)
         error: FwError
         if wait is not None:
             error = TooManyRequestsError(wait)
@@ -165,7 +165,7 @@ class Gateway:
         session, roles, now = await self._site.store.read(work, reserved=True)
         if not 0 <= now - session.last_seen < SEEN_EVERY_MS:  # ahead if the clock was set back
             with suppress(OverloadedError):  # a read must not fail because a note cannot be written
-                await self._site.store.write(lambda tx: sessions.seen(tx, session.id))
+                await self._site.store.write(lambda tx: sessions.record_use(tx, session.id))
         return Caller(session.user, frozenset(roles), session=session.id)
 
     async def read(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:

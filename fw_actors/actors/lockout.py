@@ -79,8 +79,11 @@ def _outcome(answer: object) -> str:
 
 R = TypeVar("R")
 
-WAITING: Final = 128  # attempts in the mailbox of an identifier, or the limit if it is higher
-VERIFYING: Final = 256  # at once per identifier, or the limit; the hasher rejects long before
+MIN_MAILBOX_ATTEMPTS: Final = 128
+"""The capacity of an identifier's mailbox, unless the limit of attempts is higher."""
+MIN_CONCURRENT_ATTEMPTS: Final = 256
+"""The attempts of an identifier in progress, unless the limit is higher; the hasher rejects long
+before."""
 
 
 def lockout_mailbox(limit: int) -> MailboxPolicy:
@@ -89,9 +92,9 @@ def lockout_mailbox(limit: int) -> MailboxPolicy:
     An attempt that finds it full has at least `limit` others before it: its answer is 429 (A-68).
     """
     return MailboxPolicy(
-        capacity=max(WAITING, limit),
+        capacity=max(MIN_MAILBOX_ATTEMPTS, limit),
         overflow=Overflow.REFUSE,
-        max_work=max(VERIFYING, limit) + 1,  # and one check of the lock
+        max_work=max(MIN_CONCURRENT_ATTEMPTS, limit) + 1,  # and one check of the lock
     )
 
 

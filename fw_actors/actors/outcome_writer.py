@@ -30,7 +30,7 @@ MAX_BATCH: Final = 256
 BATCH_SIZE: Final = 128  # or a quarter of all slots if less: each waiting outcome holds a slot
 BATCH_SECONDS: Final = 0.01
 ORDERED_BATCH_SECONDS: Final = 0.002  # the next delivery of a document waits for the outcome
-DISK_SECONDS: Final = 0.1  # the minimum interval between disk syncs
+FLUSH_INTERVAL_SECONDS: Final = 0.1  # the minimum interval between disk syncs
 
 
 class Recorded(NamedTuple):
@@ -62,7 +62,7 @@ class Write(Message, frozen=True):
     timed: bool = False
 
 
-class WaitForDisk(Message, frozen=True):
+class Flush(Message, frozen=True):
     """Flush the written outcomes to disk."""
 
 
@@ -89,9 +89,9 @@ class OutcomeWriter(Actor):
         self._write_waits = False
         self._timer: Timer | None = None
         self._written_at = -inf
-        self._disk_seconds = DISK_SECONDS
-        self._on_disk_at = -inf
-        self._ahead_of_disk = False
+        self._flush_interval = FLUSH_INTERVAL_SECONDS
+        self._flushed_at = -inf
+        self._has_unflushed = False
 
     @handles(Record)
     def collect(self, message: Record) -> PendingReply[Recorded]:
@@ -129,23 +129,23 @@ class OutcomeWriter(Actor):
         if not self._write_waits:
             await self._write_all()
 
-    @handles(WaitForDisk)
-    async def wait_for_disk(self, message: WaitForDisk) -> None:
+    @handles(Flush)
+    async def flush(self, message: Flush) -> None:
         """Flush to disk, unless a batch has done so meanwhile."""
-        if not self._ahead_of_disk:
+        if not self._has_unflushed:
             return
         try:
             await self._store.write(_nothing)
         except OverloadedError:
-            self.context.after(UNAVAILABLE_SECONDS, WaitForDisk())
+            self.context.after(UNAVAILABLE_SECONDS, Flush())
         else:
             self._written(durable=True)
 
     async def stopping(self) -> None:
         """Write the outcomes that arrived after the mailbox had closed."""
-        self._disk_seconds = 0.0
+        self._flush_interval = 0.0
         await self._write_all()
-        if self._ahead_of_disk:
+        if self._has_unflushed:
             with suppress(OverloadedError):
                 await self._store.write(_nothing)
 
@@ -183,7 +183,7 @@ class OutcomeWriter(Actor):
         batch = self._deliveries.outcome_batch([(one.due, one.ended) for one, _ in group])
 
         async def write() -> Sequence[DeliveryStatus | None]:
-            durable = self.context.time() - self._on_disk_at >= self._disk_seconds
+            durable = self.context.time() - self._flushed_at >= self._flush_interval
             statuses = await self._store.write(
                 lambda tx: self._deliveries.settle_all(tx, batch), durable=durable
             )
@@ -201,10 +201,10 @@ class OutcomeWriter(Actor):
     def _written(self, *, durable: bool) -> None:
         self._written_at = self.context.time()
         if durable:
-            self._on_disk_at = self._written_at
-        elif not self._ahead_of_disk:
-            self.context.after(DISK_SECONDS, WaitForDisk())
-        self._ahead_of_disk = not durable
+            self._flushed_at = self._written_at
+        elif not self._has_unflushed:
+            self.context.after(FLUSH_INTERVAL_SECONDS, Flush())
+        self._has_unflushed = not durable
 
 
 def _nothing(tx: Tx) -> None:

@@ -210,7 +210,7 @@ class Documents:
             fw.rights.require_document(meta, name)
         return self.registry.tables[meta.name].exists(fw.tx, name)
 
-    def open(self, fw: Fw, doctype: str, name: str) -> tuple[DocType, DocType]:
+    def load_for_save(self, fw: Fw, doctype: str, name: str) -> tuple[DocType, DocType]:
         """Lock a document and return two copies for a `save` right after: one to modify, one as
         stored.
 
@@ -226,8 +226,8 @@ class Documents:
     ) -> None:
         """Write changes; in a submitted document only those of `allow_on_submit` fields.
 
-        `stored`: the second copy from `open`, if nothing was written since and a refusal ends the
-        transaction; without it the document is read again.
+        `stored`: the second copy from `load_for_save`, if nothing was written since and a refusal
+        ends the transaction; without it the document is read again.
         """
         if doc._stored is None:
             return self.insert(fw, doc, ignore_permissions)

@@ -244,7 +244,7 @@ def save(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, 
     """Save the changed fields; with `modified` in the body, only if that is the stored version."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "write")
-    doc, stored = fw.documents.open(fw, doctype, name)
+    doc, stored = fw.documents.load_for_save(fw, doctype, name)
     _change(fw, doc, body)
     fw.documents.save(fw, doc, ignore_permissions=False, stored=stored)
     return shown(fw, doc)
@@ -276,7 +276,7 @@ def submit(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[
     """Submit a draft; with a version (`version_of`), only if that is the stored one."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "submit")
-    doc = fw.documents.open(fw, doctype, name)[0]
+    doc = fw.documents.load_for_save(fw, doctype, name)[0]
     require_version(doc, version)
     return shown(fw, doc.submit())
 
@@ -285,7 +285,7 @@ def cancel(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[
     """Cancel a submitted document; `version` as for `submit`."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "cancel")
-    doc = fw.documents.open(fw, doctype, name)[0]
+    doc = fw.documents.load_for_save(fw, doctype, name)[0]
     require_version(doc, version)
     return shown(fw, doc.cancel())
 

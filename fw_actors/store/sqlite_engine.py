@@ -306,8 +306,8 @@ class GroupCommit:
         self._raw.set_authorizer(self._guard)
         self._version = connection.data_version()
         self._changes = 0
-        self._waits_for_disk = connection.durable
-        self._ahead_of_disk = False
+        self._is_synchronous = connection.durable
+        self._has_unflushed = False
         self._cannot_begin = False
         self._has_moved = False
         self._refused_writes = RefusedWrites()
@@ -387,9 +387,9 @@ class GroupCommit:
         If it is not, its commit returns before it is on the disk: a power failure may undo the last
         commits, but never one that has a later commit after it.
         """
-        if durable is not self._waits_for_disk and self._connection.durable:
+        if durable is not self._is_synchronous and self._connection.durable:
             self._raw.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            self._waits_for_disk = durable
+            self._is_synchronous = durable
 
     def _begin(self) -> None:
         """Begin a transaction that writes, once no other process has one; unless one is open.
@@ -544,15 +544,15 @@ class GroupCommit:
             self._execute("COMMIT")
         # Includes changes that were undone since.
         changed = has_begun and self._raw.total_changes != self._changes
-        if not self._waits_for_disk:
-            self._ahead_of_disk |= changed
-        elif self._ahead_of_disk:
+        if not self._is_synchronous:
+            self._has_unflushed |= changed
+        elif self._has_unflushed:
             if not changed or self._connection.rolled_back:  # SQLite may have synced nothing
-                self._wait_for_log()
-            self._ahead_of_disk = False
+                self._sync_log()
+            self._has_unflushed = False
         return has_begun
 
-    def _wait_for_log(self) -> None:
+    def _sync_log(self) -> None:
         """Sync the write-ahead log to the disk, as a durable commit with writes does."""
         try:
             log = os.open(self._connection.log, os.O_RDONLY | os.O_CLOEXEC)

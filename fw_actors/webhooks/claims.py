@@ -413,9 +413,9 @@ class DeliveryClaims:
             return self._read_rest(tx, Leased(leases, token, b"", [], {}, rows), limits)
         row = tx.one(self.leased_rows, leases=given, token=token)
         assert row is not None  # an aggregate always returns a row
-        frames, jobs, deliveries, payloads = row
+        frames, job_count, delivery_count, payload_count = row
         leased = Leased(leases, token, frames or b"", [], {})
-        if payloads < jobs or deliveries < jobs:
+        if payload_count < job_count or delivery_count < job_count:
             with suppress(StatementError):  # `due` raises it after the leases are committed
                 return self._read_rest(tx, leased, limits)
         return leased

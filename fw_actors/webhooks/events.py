@@ -61,24 +61,24 @@ _LONG_PAYLOAD: Final = 16 * 1024
 _NOTHING: Final[Set[str]] = frozenset()
 
 
-class RecordedEvent(NamedTuple):
+class PreparedEvent(NamedTuple):
     """An event and the Webhooks that subscribe to it.
 
     `payload` is the body that every attempt sends; `reference` is a DocType and a name.
     """
 
-    wanted: Sequence[Subscription]
+    subscriptions: Sequence[Subscription]
     event: str
     payload: str
     reference: tuple[str | None, str | None]
     key: str | None = None
 
 
-class _Planned(NamedTuple):
+class _NewDelivery(NamedTuple):
     """A delivery to be written."""
 
     delivery: str
-    event: RecordedEvent
+    event: PreparedEvent
     subscription: Subscription
 
 
@@ -110,7 +110,7 @@ class DeliveryRecorder:
         self._ids = ids
         self._recorded = recorded
 
-    def record(self, fw: Fw, events: Sequence[RecordedEvent]) -> list[list[str]]:
+    def record(self, fw: Fw, events: Sequence[PreparedEvent]) -> list[list[str]]:
         """Write the deliveries of `events`; return the ids of each event's.
 
         Nothing is written for a Webhook that was deleted if another one has its name by now. Its
@@ -120,11 +120,11 @@ class DeliveryRecorder:
         Raises: UniqueViolation if a Webhook has received one of the keys.
         """
         tx = fw.tx
-        ids = [[self._ids.new(tx.now) for _ in event.wanted] for event in events]
+        ids = [[self._ids.new(tx.now) for _ in event.subscriptions] for event in events]
         planned = [
-            _Planned(delivery, event, subscription)
+            _NewDelivery(delivery, event, subscription)
             for event, its_ids in zip(events, ids, strict=True)
-            for subscription, delivery in zip(event.wanted, its_ids, strict=True)
+            for subscription, delivery in zip(event.subscriptions, its_ids, strict=True)
         ]
         if len(planned) == 1:
             (its_ids,) = (each for each in ids if each)
@@ -136,16 +136,16 @@ class DeliveryRecorder:
             tx.after_commit(self._recorded, once=True)
         return ids
 
-    def record_one(self, fw: Fw, event: RecordedEvent, subscription: Subscription) -> list[str]:
+    def record_one(self, fw: Fw, event: PreparedEvent, subscription: Subscription) -> list[str]:
         """Write the delivery of an event to one Webhook; return its id as `record` does.
 
         Raises: UniqueViolation if the Webhook has received the key.
         """
         ids = [self._ids.new(fw.tx.now)]
-        self._write_one(fw, _Planned(ids[0], event, subscription), ids)
+        self._write_one(fw, _NewDelivery(ids[0], event, subscription), ids)
         return ids
 
-    def _write_one(self, fw: Fw, planned: _Planned, ids: list[str]) -> None:
+    def _write_one(self, fw: Fw, planned: _NewDelivery, ids: list[str]) -> None:
         """Write a single delivery; empty `ids` if no Webhook is left for it."""
         if planned.subscription.ordered:
             unwritten = self._write(fw, [planned])
@@ -155,7 +155,7 @@ class DeliveryRecorder:
             ids.clear()
         fw.tx.after_commit(self._recorded, once=True)
 
-    def _write(self, fw: Fw, planned: Sequence[_Planned]) -> Set[str]:
+    def _write(self, fw: Fw, planned: Sequence[_NewDelivery]) -> Set[str]:
         """Write deliveries and their jobs; return those that no Webhook is left for."""
         tx = fw.tx
         names: dict[Subscription, str | None] = {}
@@ -186,7 +186,7 @@ class DeliveryRecorder:
             ordered_jobs.enqueue_ordered(tx, QUEUE, ordered)
         return unwritten
 
-    def _write_alone(self, fw: Fw, planned: _Planned, ids: list[str]) -> Set[str]:
+    def _write_alone(self, fw: Fw, planned: _NewDelivery, ids: list[str]) -> Set[str]:
         """Write a single delivery and its job by two statements, or by one if the store can.
 
         The statement writes nothing if the Webhook is not known by its present name. Returns as
@@ -235,7 +235,7 @@ def ordering_key_of(doctype: str | None, name: str | None) -> str | None:
 
 
 def _columns_of(
-    event: RecordedEvent, subscription: Subscription, webhook: str, now: int
+    event: PreparedEvent, subscription: Subscription, webhook: str, now: int
 ) -> dict[str, Any]:
     return {
         "webhook": webhook,
@@ -310,7 +310,7 @@ class EventRecorder(Observer):
         name = f"doc.{event}"
         body = {"type": name, "timestamp": iso(fw.tx.now), "data": data}
         payload = msgspec.json.encode(body).decode()
-        recorded = RecordedEvent(wanted, name, payload, (doctype, doc.name))
+        recorded = PreparedEvent(wanted, name, payload, (doctype, doc.name))
         self._deliveries.record(fw, [recorded])
 
     def _as_stored(self, fw: Fw, doc: DocType) -> DocType:
@@ -356,7 +356,7 @@ MAX_EVENTS: Final = 1000
 MAX_DELIVERIES: Final = 20_000
 MAX_RECORDED_BYTES: Final = 64 * 1024 * 1024
 """The limits of a batch: other processes wait for its transaction."""
-RECORDINGS: Final = 3
+MAX_BATCH_TRIES: Final = 3
 """How often a batch is recorded as a whole before its events are recorded one by one."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _CONTAINERS: Final = (dict, list, tuple)
@@ -396,13 +396,13 @@ class CustomEvents:
         """Record an event. Raises: ValidationError; DuplicateError for a used key."""
         return {"deliveries": self._record_one(fw, self._event(fw, name, data, reference, key))}
 
-    def emit_beside(
-        self, fw: Fw, name: str, data: Mapping[str, object], *, skipped: str
+    def emit_service_event(
+        self, fw: Fw, name: str, data: Mapping[str, object], *, excluding: str
     ) -> list[str]:
-        """Record an event of the service for all Webhooks except `skipped`; return the ids."""
+        """Record an event of the service for all Webhooks except `excluding`; return the ids."""
         event = self._event(fw, name, data, None, None)
-        wanted = [each for each in event.wanted if each.webhook != skipped]
-        return self._record_one(fw, event._replace(wanted=wanted))
+        wanted = [each for each in event.subscriptions if each.webhook != excluding]
+        return self._record_one(fw, event._replace(subscriptions=wanted))
 
     def emit_many(self, fw: Fw, given: object, all_or_nothing: bool) -> list[Emitted]:
         """Record up to 1,000 events; return a result for each, in order.
@@ -421,7 +421,7 @@ class CustomEvents:
             raise ValidationError(
                 f"events must contain 1 to {MAX_EVENTS:,} events.", field="events"
             )
-        planned = self._without_used_keys(fw, [self._planned(fw, each) for each in given])
+        planned = self._without_used_keys(fw, [self._prepared(fw, each) for each in given])
         if all_or_nothing:
             _raise_first_of(planned)
         _check_size(planned)
@@ -433,7 +433,7 @@ class CustomEvents:
             for result in results
         ]
 
-    def _planned(self, fw: Fw, given: object) -> RecordedEvent | FwError:
+    def _prepared(self, fw: Fw, given: object) -> PreparedEvent | FwError:
         if isinstance(given, FwError):
             return given
         if not isinstance(given, Mapping) or not _REQUIRED <= set(given) <= _ALLOWED:
@@ -447,7 +447,7 @@ class CustomEvents:
 
     def _event(
         self, fw: Fw, name: object, data: object, reference: object, key: object
-    ) -> RecordedEvent:
+    ) -> PreparedEvent:
         """Return a valid event with its subscriptions. Raises: ValidationError."""
         event = _event_name(name)
         json_data = _json_object(data)
@@ -455,35 +455,35 @@ class CustomEvents:
         valid_key = _key(key)
         wanted = () if self._off else self._subscriptions.of(fw.tx).custom.get(event, ())
         payload = f'{{"type":"{event}","timestamp":"{iso(fw.tx.now)}","data":{json_data}}}'
-        return RecordedEvent(wanted, event, payload, document, valid_key)
+        return PreparedEvent(wanted, event, payload, document, valid_key)
 
     def _without_used_keys(
-        self, fw: Fw, planned: Sequence[RecordedEvent | FwError]
-    ) -> list[RecordedEvent | FwError]:
+        self, fw: Fw, planned: Sequence[PreparedEvent | FwError]
+    ) -> list[PreparedEvent | FwError]:
         """Refuse events whose key a Webhook has received, or an earlier event of the batch uses."""
         pairs = [
-            pair for each in planned if isinstance(each, RecordedEvent) for pair in _keys(each)
+            pair for each in planned if isinstance(each, PreparedEvent) for pair in _keys(each)
         ]
         if not pairs:
             return list(planned)
         used = set(fw.tx.rows(self._used, given=rows_as_json(pairs)))
-        left: list[RecordedEvent | FwError] = []
+        left: list[PreparedEvent | FwError] = []
         for each in planned:
-            mine = _keys(each) if isinstance(each, RecordedEvent) else []
+            mine = _keys(each) if isinstance(each, PreparedEvent) else []
             taken = next((webhook for webhook, key in mine if (webhook, key) in used), None)
             used.update(mine if taken is None else ())
             left.append(each if taken is None else _duplicate(fw, taken))
         return left
 
     def _record_all(
-        self, fw: Fw, planned: Sequence[RecordedEvent | FwError]
+        self, fw: Fw, planned: Sequence[PreparedEvent | FwError]
     ) -> list[list[str] | FwError]:
-        for _ in range(RECORDINGS):
+        for _ in range(MAX_BATCH_TRIES):
             try:
                 with fw.tx.savepoint():
                     recorded = iter(
                         self._deliveries.record(
-                            fw, [each for each in planned if isinstance(each, RecordedEvent)]
+                            fw, [each for each in planned if isinstance(each, PreparedEvent)]
                         )
                     )
             except UniqueViolation:  # another transaction has used a key since it was looked up
@@ -491,20 +491,21 @@ class CustomEvents:
             else:
                 return [each if isinstance(each, FwError) else next(recorded) for each in planned]
         return [
-            each if isinstance(each, FwError) else self._record_apart(fw, each) for each in planned
+            each if isinstance(each, FwError) else self._record_in_savepoint(fw, each)
+            for each in planned
         ]
 
-    def _record_apart(self, fw: Fw, event: RecordedEvent) -> list[str] | FwError:
+    def _record_in_savepoint(self, fw: Fw, event: PreparedEvent) -> list[str] | FwError:
         try:
             with fw.tx.savepoint():
                 return self._record_one(fw, event)
         except DuplicateError as refusal:
             return refusal
 
-    def _record_one(self, fw: Fw, event: RecordedEvent) -> list[str]:
+    def _record_one(self, fw: Fw, event: PreparedEvent) -> list[str]:
         """Record an event, one Webhook after the other. Raises: DuplicateError."""
         made: list[list[str]] = []
-        for subscription in event.wanted:
+        for subscription in event.subscriptions:
             try:
                 made.append(self._deliveries.record_one(fw, event, subscription))
             except UniqueViolation:
@@ -514,11 +515,11 @@ class CustomEvents:
         return [delivery for ids in made for delivery in ids]
 
 
-def _keys(event: RecordedEvent) -> list[tuple[str, str]]:
+def _keys(event: PreparedEvent) -> list[tuple[str, str]]:
     """Return the Webhooks that receive an event with a key, each with the key."""
     if event.key is None:
         return []
-    return [(subscription.webhook, event.key) for subscription in event.wanted]
+    return [(subscription.webhook, event.key) for subscription in event.subscriptions]
 
 
 def _duplicate(fw: Fw, webhook: str) -> DuplicateError:
@@ -532,7 +533,7 @@ def _duplicate(fw: Fw, webhook: str) -> DuplicateError:
     return DuplicateError(f"{named} has already received an event with this key.", field="key")
 
 
-def _check_size(planned: Sequence[RecordedEvent | FwError]) -> None:
+def _check_size(planned: Sequence[PreparedEvent | FwError]) -> None:
     """Check what several events would record; one is accepted as by `emit`.
 
     Raises: ValidationError.
@@ -541,8 +542,8 @@ def _check_size(planned: Sequence[RecordedEvent | FwError]) -> None:
         return
     deliveries = size = 0
     for each in planned:
-        if isinstance(each, RecordedEvent):
-            count = len(each.wanted)
+        if isinstance(each, PreparedEvent):
+            count = len(each.subscriptions)
             deliveries += count
             size += count * len(each.payload.encode())
     if deliveries > MAX_DELIVERIES or size > MAX_RECORDED_BYTES:

@@ -340,7 +340,7 @@ class ReceiverNotices:
         by_now = "delivered" if delivered else "enabled"
         reason = reason or (by_now if found.outage.enabled else "disabled")
         data = found.event_data(since, ended=iso(fw.tx.now), reason=reason)
-        self._events.emit_beside(fw, ENDED_EVENT, data, skipped=found.name)
+        self._events.emit_service_event(fw, ENDED_EVENT, data, excluding=found.name)
         self._record(fw, Action.NOTICE_END, found, {"since": iso(since), "reason": reason})
         return True
 
@@ -351,7 +351,7 @@ class ReceiverNotices:
             return False
         data = found.event_data(since, failures=failures, error=found.error)
         # Not for the Webhook itself, whose receiver is failing.
-        self._events.emit_beside(fw, FAILING_EVENT, data, skipped=found.name)
+        self._events.emit_service_event(fw, FAILING_EVENT, data, excluding=found.name)
         self._mail(fw, Template.WEBHOOK_FAILING, found, since)
         self._record(fw, Action.NOTICE, found, {"since": iso(since), "failures": failures})
         return True
@@ -360,7 +360,7 @@ class ReceiverNotices:
         since, failures = found.outage.since, found.outage.failures
         assert since is not None
         # The document first, then its health: in the order in which a deletion locks them.
-        doc, stored = fw.documents.open(fw, "Webhook", found.name)
+        doc, stored = fw.documents.load_for_save(fw, "Webhook", found.name)
         if not stored.__dict__["enabled"] or not self._take(
             fw.tx, OutageAction.DISABLE, found, since
         ):

@@ -133,7 +133,7 @@ def rotate(
         raise ValidationError(
             f"overlap must be between 0 and {MAX_OVERLAP_HOURS} hours.", field="overlap"
         )
-    doc, stored = fw.documents.open(fw, "Webhook", webhook)
+    doc, stored = fw.documents.load_for_save(fw, "Webhook", webhook)
     require_version(stored, version)
     old, until = "", None
     if overlap_hours:

@@ -159,7 +159,7 @@ class ControlChannel:
                 self._put(Frame("answer", asked.id, asked.name, body))
 
 
-ANSWERS: Final = "answers"
+HEALTH_CHECK: Final = "answers"
 """The supervisor's request that checks whether a process works; the argument is the limit in
 seconds."""
 

@@ -25,7 +25,7 @@ OUTCOME: Final = "outcome"
 QUEUE: Final = "queue"
 ACTOR: Final = "actor"
 PROCESS: Final = "process"
-COUNTER: Final = "backlog"
+BACKLOG_PROBE: Final = "backlog"
 """The StoreProbe that counts waiting jobs."""
 BACKLOG_SECONDS: Final = 5.0  # half of Prometheus's scrape timeout
 
@@ -47,7 +47,7 @@ class ProcessMetrics:
     async def of_store(self) -> Sequence[MetricSample]:
         """Return the samples that are the same in all processes; nothing without an answer."""
         waiting = await read_with_deadline(
-            self._deps.runtime.ref(COUNTER),
+            self._deps.runtime.ref(BACKLOG_PROBE),
             lambda tx: (
                 backlog(tx),
                 self._deps.site.subscriptions.stored(tx),

@@ -27,8 +27,8 @@ from fw_actors.config import Config
 from fw_actors.runtime import Log, SystemClock, SystemEntropy, open_runtime
 from supervisors.children import task_child
 from supervisors.service.control_channel import (
-    ANSWERS,
     GATHER_SECONDS,
+    HEALTH_CHECK,
     Assignment,
     ChannelFailed,
     ControlChannel,
@@ -264,7 +264,7 @@ class ServingProcess:
         """Ask the process whether it works; record the time if it does, and whether it answered."""
         asked, works = self._channel, False
         with suppress(ChannelFailed):
-            works = bool(await self._asked(ANSWERS, seconds, seconds))
+            works = bool(await self._asked(HEALTH_CHECK, seconds, seconds))
         if works:
             self.answered = trio.current_time()
         if self.is_ready and self._channel is asked:  # else the answer is not that of this process

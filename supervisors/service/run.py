@@ -23,7 +23,12 @@ import trio
 
 from fw_actors.runtime import SystemClock
 from supervisors.service import process, site_files
-from supervisors.service.control_channel import ANSWERS, Assignment, ControlChannel, PeerProcesses
+from supervisors.service.control_channel import (
+    HEALTH_CHECK,
+    Assignment,
+    ControlChannel,
+    PeerProcesses,
+)
 from supervisors.service.process import (
     GRACEFUL_SECONDS,
     End,
@@ -289,7 +294,7 @@ async def serve_process(
         peers.connect(channel)
         async with open_service() as service:
             stop.accepting()
-            peers.register(ANSWERS, service.answers)
+            peers.register(HEALTH_CHECK, service.answers)
             channel.tell("ready")
             log.info("process.ready", pid=os.getpid())
             for receiver in await peers.paused_receivers():  # also since they were read before

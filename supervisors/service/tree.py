@@ -90,7 +90,7 @@ from supervisors.service.front import (
     monitoring,
     server_child,
 )
-from supervisors.service.metrics import COUNTER, ProcessMetrics
+from supervisors.service.metrics import BACKLOG_PROBE, ProcessMetrics
 from supervisors.service.process import DRAIN_SECONDS
 from supervisors.service.site_files import SitePaths, site_url
 from supervisors.service.telemetry import open_tracer
@@ -296,7 +296,7 @@ def _actors(deps: ServiceDependencies, lockouts: ChildSpec) -> list[ChildSpec]:
     site = deps.site
     children: list[ChildSpec] = [
         actor_child(PROBE, lambda: StoreProbe(site.store, reserved=True)),
-        actor_child(COUNTER, lambda: StoreProbe(site.store)),
+        actor_child(BACKLOG_PROBE, lambda: StoreProbe(site.store)),
         actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors)),
         lockouts,
         *mailing(deps),

@@ -10,7 +10,7 @@ import pytest
 from fw_actors.access.api_keys import MAX_KEYS, WRONG_KEYS
 from fw_actors.access.known_origins import ADDRESS_DAYS, DEVICE_DAYS, MAX_ADDRESSES
 from fw_actors.access.recovery import MAILS_AN_HOUR
-from fw_actors.access.sessions import MAX_OF_A_USER
+from fw_actors.access.sessions import MAX_SESSIONS_PER_USER
 from fw_actors.actors.queue_worker import MAX_ATTEMPTS
 from fw_actors.config.load import DEFAULT_ARGON2
 from fw_actors.config.policy import parse_policy
@@ -67,7 +67,7 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
     (f"a part of an answer ({PART_BYTES // KIB} KiB)", [round(SEND_SECONDS)]),
     ("a read, and a search inside a write", [f"{OPS['queryTimeoutSeconds']:g}", 503]),
     ("bytes of the rows of a list", [MAX_LIST_BYTES // MIB, 422]),
-    ("sessions of a user", [MAX_OF_A_USER]),
+    ("sessions of a user", [MAX_SESSIONS_PER_USER]),
     ("refused replays of a user with an Audit Event each", [RECORDED_PER_MINUTE]),
     ("rows of a list; filters; values in them", [MAX_PAGE_SIZE, MAX_FILTERS, MAX_VALUES, 400]),
     ("rows of a child table; keys of a user", [MAX_CHILD_ROWS, MAX_KEYS, 422, 409]),
@@ -129,7 +129,7 @@ def test_security_page_is_right_on_passwords_and_sessions() -> None:
     minimum, days = AUTH["minPasswordLength"], AUTH["sessionDays"]
     assert f"{minimum} to {MAX_RUNES} characters by default" in PAGE
     assert f"{days} days by default" in PAGE
-    assert f"An account has at most {MAX_OF_A_USER} sessions" in PAGE
+    assert f"An account has at most {MAX_SESSIONS_PER_USER} sessions" in PAGE
     assert f"at most {MAX_KEYS} API keys" in PAGE
     assert f"{BEARER_BYTES * 8} random bits" in PAGE
     assert f"{DEFAULT_ARGON2.memory_kib // KIB} MiB, two passes" in PAGE

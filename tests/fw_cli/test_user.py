@@ -84,7 +84,7 @@ def test_empty_stdin_creates_no_account(fw: CommandLine) -> None:
 
 
 OTHER = "another decent passphrase"
-WHO = ("ida", "IDA", "Ida@Example.Test")
+SPELLINGS = ("ida", "IDA", "Ida@Example.Test")
 
 
 def hashes(fw: CommandLine) -> list[str]:
@@ -92,13 +92,13 @@ def hashes(fw: CommandLine) -> list[str]:
     return list(rows)
 
 
-@pytest.mark.parametrize("who", WHO)
-def test_passwd_sets_a_password_and_ends_sessions_and_links(fw: CommandLine, who: str) -> None:
+@pytest.mark.parametrize("account", SPELLINGS)
+def test_passwd_sets_a_password_and_ends_sessions_and_links(fw: CommandLine, account: str) -> None:
     """A set password ends sessions and links (A-162, A-194), and opens an invited
     account (A-230)."""
     fw.done("user", "add", "ida", "--email", "ida@example.test")
     assert hashes(fw) == []
-    told = fw.done("user", "passwd", who, "--password-stdin", stdin=OTHER + "\n")
+    told = fw.done("user", "passwd", account, "--password-stdin", stdin=OTHER + "\n")
     assert told == "set the password of ida\n"
     (first,) = hashes(fw)
     assert fw.json("eval", "fw.db.sql('SELECT * FROM fw_token')") == []
@@ -112,7 +112,7 @@ def test_passwd_sets_a_password_and_ends_sessions_and_links(fw: CommandLine, who
         " fw.new_doc('API Key', name='k', user='ida', label='CI').insert().name]"
     )
     fw.done("eval", key, "--commit")
-    told = fw.done("user", "passwd", who, "--password-stdin", stdin=PASSWORD + "\n")
+    told = fw.done("user", "passwd", account, "--password-stdin", stdin=PASSWORD + "\n")
     assert told == "set the password of ida; ended 1 session and 1 API key\n"
     assert fw.json("eval", "fw.db.sql('SELECT * FROM fw_api_key')") == []
     assert hashes(fw) != [first]
@@ -147,13 +147,13 @@ def test_passwd_of_concurrently_deleted_account_stores_no_password(
     assert hashes(fw) == []
 
 
-@pytest.mark.parametrize("who", WHO)
-def test_user_delete_ends_access_of_account(fw: CommandLine, who: str) -> None:
+@pytest.mark.parametrize("account", SPELLINGS)
+def test_user_delete_ends_access_of_account(fw: CommandLine, account: str) -> None:
     """C-114, C-153: after a confirmation, and with an Audit Event."""
     fw.done(*add("ida"), stdin=PASSWORD + "\n")
     fw.done("key", "create", "ida", "--label", "CI")
-    assert "--yes" in fw.refused("user", "delete", who)
-    assert fw.done("user", "delete", who, "--yes") == "deleted ida\n"
+    assert "--yes" in fw.refused("user", "delete", account)
+    assert fw.done("user", "delete", account, "--yes") == "deleted ida\n"
     assert (fw.json("user", "list", "--json"), fw.json("key", "list", "--json")) == ([], [])
     assert hashes(fw) == []
     (event,) = fw.json("audit", "--action", "user.delete", "--json")
@@ -168,10 +168,10 @@ def test_user_delete_refuses_last_system_manager(fw: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("command", ["passwd", "unlock", "disable", "enable", "delete"])
-@pytest.mark.parametrize("who", ["nobody-at-all", "Administrator"])
-def test_unknown_user_is_named_in_refusal(fw: CommandLine, command: str, who: str) -> None:
+@pytest.mark.parametrize("account", ["nobody-at-all", "Administrator"])
+def test_unknown_user_is_named_in_refusal(fw: CommandLine, command: str, account: str) -> None:
     more = ("--password-stdin",) if command == "passwd" else ()
-    assert who in fw.refused("user", command, who, *more, stdin=PASSWORD + "\n")
+    assert account in fw.refused("user", command, account, *more, stdin=PASSWORD + "\n")
 
 
 def test_passwd_without_terminal_names_stdin_option(fw: CommandLine) -> None:
@@ -179,8 +179,8 @@ def test_passwd_without_terminal_names_stdin_option(fw: CommandLine) -> None:
     assert "--password-stdin" in fw.refused("user", "passwd", "ida")
 
 
-@pytest.mark.parametrize("who", WHO)
-def test_unlock_clears_attempts_of_name_and_email(fw: CommandLine, who: str) -> None:
+@pytest.mark.parametrize("account", SPELLINGS)
+def test_unlock_clears_attempts_of_name_and_email(fw: CommandLine, account: str) -> None:
     """An unlock clears both spellings (A-76, C-114)."""
     for name in ("ida", "bob"):
         fw.done(*add(name), stdin=PASSWORD + "\n")
@@ -188,16 +188,16 @@ def test_unlock_clears_attempts_of_name_and_email(fw: CommandLine, who: str) -> 
     script.write_text(
         "from fw_actors.access.attempts import IDENTIFIER, counter_key\n"
         "from fw_actors.store import installation_key\n"
-        "for n, who in enumerate(['ida', 'ida@example.test', 'bob']):\n"
+        "for n, account in enumerate(['ida', 'ida@example.test', 'bob']):\n"
         "    fw.db.sql('INSERT INTO fw_login_attempt (id, key, at, state) VALUES (:i, :k, 1, 1)',\n"
-        "        {'i': str(n), 'k': counter_key(installation_key(fw.tx), IDENTIFIER, who)})\n"
+        "        {'i': str(n), 'k': counter_key(installation_key(fw.tx), IDENTIFIER, account)})\n"
     )
     fw.done("exec", str(script), "--commit")
-    assert fw.done("user", "unlock", who) == "unlocked ida\n"
+    assert fw.done("user", "unlock", account) == "unlocked ida\n"
     assert fw.json("eval", "[r['id'] for r in fw.db.sql('SELECT id FROM fw_login_attempt')]") == [
         "2"
     ]
-    fw.done("user", "unlock", who)
+    fw.done("user", "unlock", account)
 
 
 def test_account_is_disabled_and_enabled(fw: CommandLine) -> None:

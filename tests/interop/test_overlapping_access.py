@@ -27,7 +27,7 @@ async def test_overlapping_charge_beyond_limit_is_refused(
     site: Site, overlap: Overlap, limit: int
 ) -> None:
     """Of an identifier (A-64), and of the /56 of addresses with four times their limit (A-94)."""
-    around = attempts.Networks(b"the /56", b"the /48") if limit == 1 else None
+    around = attempts.NetworkCounters(b"the /56", b"the /48") if limit == 1 else None
 
     def charge(number: int) -> Callable[[Any], float | None]:
         key = b"a counter" if around is None else b"an address %d" % number

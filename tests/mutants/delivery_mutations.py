@@ -73,7 +73,7 @@ DELIVERY: Final = (
     Mutation(
         "a batch fails as a whole when another transaction uses one of its keys",
         "fw_actors/webhooks/events.py",
-        "each if isinstance(each, FwError) else self._record_apart(fw, each)",
+        "each if isinstance(each, FwError) else self._record_in_savepoint(fw, each)",
         'each if isinstance(each, FwError) else _duplicate(fw, "")',
         "tests/fw_actors/webhooks/test_event_batches.py",
     ),

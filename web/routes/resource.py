@@ -67,7 +67,7 @@ def _require_no_members(body: bytes) -> None:
 NO_MEMBERS: Final = BodyRule(_require_no_members, optional=True)
 
 
-OUTLIVING: Final = frozenset({"API Key", "Role", "User", "User Permission", "Webhook"})
+ACCESS_GRANTING: Final = frozenset({"API Key", "Role", "User", "User Permission", "Webhook"})
 """DocTypes whose documents give access that outlasts the session that wrote them (A-300)."""
 
 
@@ -181,7 +181,7 @@ class ResourceRoutes(GatewayRoutes):
         return Response(body, status)
 
     async def _write(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
-        if exchange.argument("doctype") in OUTLIVING:
+        if exchange.argument("doctype") in ACCESS_GRANTING:
             return await self._write_while_live(exchange, work)
         return await super()._write(exchange, work)
 

@@ -62,7 +62,7 @@ async def test_idle_session_ends_if_the_policy_limits_idleness(office: Office) -
     for _ in range(2):
         await trio.sleep(2 * DAY - 1)
         await live(office, idle_days=2)
-        await store.write(partial(sessions.seen, session="h-a sid"))
+        await store.write(partial(sessions.record_use, session="h-a sid"))
     assert await store.read(lambda tx: sessions.of_user(tx, "ada", 1))
     await trio.sleep(DAY + 1)
     with pytest.raises(AuthenticationError):
@@ -85,12 +85,12 @@ async def test_session_never_idles_by_default(office: Office) -> None:
 async def test_session_limit_ends_the_least_recently_used(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "MAX_OF_A_USER", 3)
+    monkeypatch.setattr(sessions, "MAX_SESSIONS_PER_USER", 3)
     await begin(office, "of bob", user="bob")
     for sid in ("a", "b", "c"):
         await begin(office, sid)
         await trio.sleep(1)
-    await office.site.store.write(partial(sessions.seen, session="h-a"))
+    await office.site.store.write(partial(sessions.record_use, session="h-a"))
     await trio.sleep(1)
     await begin(office, "d")
     rows = await office.sql("SELECT id FROM fw_session ORDER BY id")
@@ -101,11 +101,11 @@ async def test_session_limit_ends_expired_sessions_first(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A live session ends because of live ones only, even if no sweep runs (A-159)."""
-    monkeypatch.setattr(sessions, "MAX_OF_A_USER", 3)
+    monkeypatch.setattr(sessions, "MAX_SESSIONS_PER_USER", 3)
     await begin(office, "live")
     await begin(office, "short", days=1)
     await trio.sleep(DAY - 1)
-    await office.site.store.write(partial(sessions.seen, session="h-short"))
+    await office.site.store.write(partial(sessions.record_use, session="h-short"))
     await trio.sleep(1)
     for sid in ("c", "d"):
         await begin(office, sid)
@@ -187,7 +187,7 @@ async def test_session_seen_updates_the_last_use(office: Office) -> None:
     await office.hire("ada")
     await begin(office)
     await trio.sleep(90)
-    await office.site.store.write(lambda tx: sessions.seen(tx, "h-a sid"))
+    await office.site.store.write(lambda tx: sessions.record_use(tx, "h-a sid"))
     assert (await live(office)).last_seen == START + 90_000
 
 

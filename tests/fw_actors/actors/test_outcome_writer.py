@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from fw_actors.actors.outcome_writer import (
     BATCH_SECONDS,
     BATCH_SIZE,
-    DISK_SECONDS,
+    FLUSH_INTERVAL_SECONDS,
     OutcomeWriter,
     Record,
     Recorded,
@@ -205,7 +205,7 @@ async def test_outcome_group_has_all_outcomes_that_wait(
     random = Random(seed)
     async with open_bench() as bench:
         for number in range(200):
-            bench.memory.write_seconds = random.uniform(0.0, DISK_SECONDS)
+            bench.memory.write_seconds = random.uniform(0.0, FLUSH_INTERVAL_SECONDS)
             await bench.record(str(number))
             await trio.sleep(random.choice([0.0, 0.0, 0.0, BATCH_SECONDS]))
         await trio.sleep(1)
@@ -343,7 +343,7 @@ async def test_single_outcome_is_written_durably(autojump_clock: MockClock) -> N
     async with open_bench() as bench:
         for number in range(3):
             await bench.record(str(number))
-            await trio.sleep(DISK_SECONDS + 0.02)
+            await trio.sleep(FLUSH_INTERVAL_SECONDS + 0.02)
             assert bench.memory.on_disk == number + 1
         await trio.sleep(10)
         assert len(bench.memory.waits) == 3
@@ -371,7 +371,7 @@ async def test_lazily_written_outcome_is_synced_shortly_afterwards(
         await trio.sleep(BATCH_SECONDS + 0.02)
         assert (len(bench.memory.written), bench.memory.on_disk) == (2, 1)
         bench.memory.overloaded = 3
-        await trio.sleep(DISK_SECONDS)
+        await trio.sleep(FLUSH_INTERVAL_SECONDS)
         assert bench.memory.on_disk == 1
         await trio.sleep(3)
         assert bench.memory.on_disk == 2

@@ -87,7 +87,7 @@ async def test_sign_in_attempt_reads_its_own_counter_only(office: Office) -> Non
 
 
 async def test_network_attempts_are_counted_by_their_index(office: Office) -> None:
-    networks = attempts.Networks(b"the /56", b"the /48")
+    networks = attempts.NetworkCounters(b"the /56", b"the /48")
     found = await plans_of(
         office,
         lambda tx: attempts.wait_of(tx, KEY, BUDGET, networks),
@@ -131,7 +131,7 @@ async def test_session_is_found_by_sid_hash_or_handle(
         office,
         lambda tx: live.live(tx, "a sid"),
         lambda tx: sessions.end(tx, "a sid"),
-        lambda tx: sessions.seen(tx, "a handle"),
+        lambda tx: sessions.record_use(tx, "a handle"),
         lambda tx: sessions.of_user(tx, "wendy", 1),
         lambda tx: sessions.end_all(tx, "wendy", idle_days=0),
         lambda tx: sessions.revoke(tx, "wendy", "a handle", 1),
