@@ -358,6 +358,8 @@ class AddressCounters:
     networks: NetworkCounters | None
     widest: bytes
     """The counter shared by all addresses that one client may own."""
+    known: bytes
+    """The HMAC by which the address is stored among the known ones of an account (no counter)."""
 
 
 class AddressBudget:
@@ -370,14 +372,16 @@ class AddressBudget:
 
     def counters(self, address: str) -> AddressCounters:
         """Return the counters of an address."""
-        key = counter_key(self._key, "address", counted_address(address))
+        counted = counted_address(address)
+        key = counter_key(self._key, "address", counted)
+        known = counter_key(self._key, "known address", counted)
         around = wider_networks(address)
         if around is None:
-            return AddressCounters(key, None, key)
+            return AddressCounters(key, None, key, known)
         networks = NetworkCounters(
             *(counter_key(self._key, "network", network) for network in around)
         )
-        return AddressCounters(key, networks, networks.key_48)
+        return AddressCounters(key, networks, networks.key_48, known)
 
     def charge(self, tx: Tx, charge_id: str, counters: AddressCounters) -> float | None:
         """Charge an attempt. Returns None if it is admitted, else the seconds to wait."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access.attempts import counter_key
-from fw_actors.rules.identifiers import counted_address, sharing_network
+from fw_actors.rules.identifiers import sharing_network
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import KNOWN_ADDRESS, KNOWN_DEVICE
@@ -78,13 +78,9 @@ _DROP_OTHERS: Final = Statement(
 )
 
 
-def address_key(installation_key: bytes, address: str) -> bytes:
-    """Return the HMAC of an address, which is stored instead of the address."""
-    return counter_key(installation_key, "known address", counted_address(address))
-
-
 def address_seen(tx: Tx, user: str, key: bytes) -> int | None:
-    """Return the last sign-in of the account from an address (ms, to the day).
+    """Return the last sign-in of the account from an address (ms, to the day); `key` is
+    `AddressCounters.known`.
 
     None: there was none within `ADDRESS_DAYS`.
     """

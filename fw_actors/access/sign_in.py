@@ -66,16 +66,11 @@ class SignedIn:
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """The counters of an attempt and, if there is one, the canonical form of its identifier.
-
-    `known_address` is the key by which the address is looked up among the known ones of the
-    account.
-    """
+    """The counters of an attempt and, if there is one, the canonical form of its identifier."""
 
     key: bytes
     canonical: str | None
     address: AddressCounters
-    known_address: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +157,7 @@ class SignIn(CountedAttempts):
             key = attempts.counter_key(self._key, "unusable", digest(attempt.usr).hex())
         else:
             key = attempts.counter_key(self._key, attempts.IDENTIFIER, form)
-        address = attempt.address
-        known = known_origins.address_key(self._key, address)
-        return Identified(key, form, self._addresses.counters(address), known)
+        return Identified(key, form, self._addresses.counters(attempt.address))
 
     async def address_wait(self, address: str) -> float | None:
         """Return the seconds an address must wait, or None. Reads only."""
@@ -218,7 +211,7 @@ class SignIn(CountedAttempts):
             account = self._directory.find(tx, form) if form is not None else None
             # Read for unknown accounts too, so that the work is the same.
             seen = known_origins.address_seen(
-                tx, "" if account is None else account.user, identified.known_address
+                tx, "" if account is None else account.user, identified.address.known
             )
             decoy = self._costs.get(tx).draw(identified.key)
             return Admitted(identified, charge, address_charge, tx.now, account, decoy, seen)
@@ -287,7 +280,7 @@ class SignIn(CountedAttempts):
         if now.password_changed != account.password_changed:
             return self._fail(tx, admitted)
         identified = admitted.identified
-        known_origins.record_address(tx, now.user, identified.known_address, admitted.address_seen)
+        known_origins.record_address(tx, now.user, identified.address.known, admitted.address_seen)
         attempts.clear(tx, admitted.charge, identified.key, admitted.address_charge)
         self._record_device(tx, attempt, now.user)
         if attempt.old_sid is not None:

@@ -94,7 +94,8 @@ async def test_account_state_omits_expired_and_idle_sessions(office: Office) -> 
 async def test_last_sign_in_outlives_its_session(office: Office) -> None:
     name = await user(office, "ada")
     assert (await state(office, name)).last_sign_in is None
-    key = known_origins.address_key(office.site.installation_key, "192.0.2.1")
+    budget = attempts.AddressBudget(50, office.site.installation_key)
+    key = budget.counters("192.0.2.1").known
     await office.site.store.write(lambda tx: known_origins.record_address(tx, name, key, None))
     noted = office.site.clock.now()
     await trio.sleep(MS_PER_DAY / 1000)
