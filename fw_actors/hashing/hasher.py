@@ -10,7 +10,8 @@ requesters. A thread that has finished a hash takes the next job itself, because
 idle while trio's thread is woken.
 Rules: A-112, A-113, A-114, A-115, A-116.
 
-The module has more than 500 lines because hashing and queues share the threads.
+The module has more than 500 lines because each hash waits for a slot, runs in its thread, and is
+counted; a reader who follows a hash needs all three.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ reserved for names that recently resolved quickly, so that unresponsive names do
 receivers.
 
 Each address is checked when it is dialled, so that DNS rebinding (other addresses at the next
-look-up) cannot circumvent the policy. Therefore names, addresses and connections are one module,
-which has more than 500 lines.
+look-up) cannot circumvent the policy. The module has more than 500 lines because a reader who
+follows a connection needs all its steps: the look-up, the policy, the tunnel and the dial.
 
 The egress proxy opens a tunnel to a receiver by HTTP CONNECT (B-156, RFC 9110 9.3.6). TLS runs
 inside the tunnel, end to end, so that the proxy sees only a host and a port. The proxy resolves the
