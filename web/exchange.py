@@ -219,9 +219,9 @@ def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str
 
 
 def trace_of(request: Request, settings: Settings) -> TraceContext | None:
-    """Return the trace position of the request, if known (B-422).
+    """Return the trace context of the request, if known (B-422).
 
-    With trusted proxies, only the position from one of them is used.
+    With trusted proxies, only the context from one of them is used.
     """
     parents = request.headers.getlist("traceparent")
     if not parents:

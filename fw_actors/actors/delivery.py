@@ -242,7 +242,7 @@ class DeliveryActor(Actor):
             self._span = self._begun_span(due)
             ended, freed = await self._send(message)
         except LeaseExpired:  # delayed by the store, or with the whole process
-            self._deps.log.warning("delivery.lease_over", delivery=self._delivery)
+            self._deps.log.warning("delivery.lease_expired", delivery=self._delivery)
             await self._release(due)
             self._tell_due(self._deps.clock.now())
         except trio.Cancelled:
@@ -413,7 +413,7 @@ class DeliveryActor(Actor):
             try:
                 await self._deps.store.write(lambda tx: self._deps.deliveries.release(tx, due))
             except OverloadedError:
-                self._deps.log.warning("delivery.not_given_back", delivery=due.delivery)
+                self._deps.log.warning("delivery.release_failed", delivery=due.delivery)
 
     def _ms_since(self, began: float) -> int:
         return round((self.context.time() - began) * MS_PER_SECOND)

@@ -244,7 +244,7 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     partial_unique: ClassVar = {("webhook", "key"): "key"}
     # `trace` has the steps and the request of the last attempt. A new row reserves space for it,
     # because rows that grow with their outcome would split most pages of SQLite. `replayed` is the
-    # replay that the delivery belongs to; `trace_context` is the trace position of its event.
+    # replay that the delivery belongs to; `trace_context` is that of its event.
     internal_columns: ClassVar[Mapping[str, str]] = {
         "trace": " " * 140,
         "replayed": "",

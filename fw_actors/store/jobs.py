@@ -56,7 +56,7 @@ class LeasedJob(msgspec.Struct, frozen=True):
 
     `attempts` counts the attempts with an outcome, `expired_leases` the consecutive leases that
     expired without one. `lease` is the token by which every outcome is fenced. `created` (ms) is
-    the time when the job was written; `trace_context` is the trace position at which it was queued.
+    the time when the job was written; `trace_context` is that in which it was queued.
     """
 
     id: int
@@ -350,7 +350,7 @@ class JobFields(TypedDict, total=False):
     next_at: int
     """When it is due; left out: now."""
     trace_context: str | None
-    """The trace position at which it is queued; left out: none."""
+    """The trace context in which it is queued; left out: none."""
 
 
 def enqueue(tx: Tx, **job: Unpack[JobFields]) -> None:

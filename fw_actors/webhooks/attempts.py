@@ -179,7 +179,7 @@ def trigger_in_words(trigger: str, error: str | None, user: str | None) -> str:
 
 
 class AttemptHistory(NamedTuple):
-    """The attempts of a delivery, newest first; the latest run; and the trace position of its
+    """The attempts of a delivery, newest first; the latest run; and the trace context of its
     event, if any."""
 
     run: AttemptRun

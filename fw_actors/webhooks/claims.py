@@ -105,7 +105,7 @@ class LeasedDelivery(msgspec.Struct, frozen=True):
     max_attempts: int
     status: str
     ordered: bool = False  # its job has an ordering key
-    trace: str = ""  # the trace position of its event, as stored
+    trace: str = ""  # the trace context of its event, as stored
 
 
 class Head(NamedTuple):
@@ -267,7 +267,7 @@ class DeliveryClaims:
     """Claims due deliveries of the `webhook` queue, and reads the leased ones."""
 
     def __init__(self, registry: Registry, *, traced: bool = False, packed: bool = True) -> None:
-        """`traced`: also read the trace positions of events. `packed`: read all rows as one."""
+        """`traced`: also read the trace contexts of events. `packed`: read all rows as one."""
         statements = _statements(
             registry.tables["Webhook"].table,
             registry.tables["Webhook Delivery"].table,

@@ -94,7 +94,7 @@ class DeliveryRecorder:
         tracer: Tracer | None = None,
     ) -> None:
         """`recorded` is called on trio's thread after each commit with a delivery. With a `tracer`,
-        deliveries store the trace positions of their events.
+        deliveries store the trace contexts of their events.
         """
         written = _WRITTEN if tracer is None else (*_WRITTEN, "trace_context")
         self._rows = rows.RowInserter(registry, "Webhook Delivery", written)

@@ -233,13 +233,13 @@ class MessageSpans:
         self._tracer = tracer
 
     def enqueued(self, message: MessageTrace, parent: MessageTrace | None) -> None:
-        """Store the trace position of its sender."""
+        """Store the trace context of its sender."""
         context = CURRENT_TRACE.get()
         if context is not None and context.is_sampled:
             message.data = context
 
     def begun(self, message: MessageTrace) -> None:
-        """Begin its span, which becomes the trace position of the handler."""
+        """Begin its span, which becomes the trace context of the handler."""
         if message.data is None:
             return
         actor = message.actor.partition("/")[0]  # a key may be derived from a person's name

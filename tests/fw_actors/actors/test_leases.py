@@ -260,5 +260,7 @@ async def test_attempt_with_too_short_lease_is_returned_to_queue(
     assert (found["status"], found["attempts"]) == ("Sent", 1)
     assert [got.url for got in receiver.posts] == [sent_to]
     assert receiver.posts[0].at - waited < 0.1  # returned and claimed at once
-    told = [entry["delivery"] for entry in kept.entries if entry["event"] == "delivery.lease_over"]
+    told = [
+        entry["delivery"] for entry in kept.entries if entry["event"] == "delivery.lease_expired"
+    ]
     assert told == ([due.delivery] if sent_to == ELSEWHERE else [])
