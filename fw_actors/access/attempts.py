@@ -341,13 +341,13 @@ def delete_old(tx: Tx, lockout_minutes: int, most: int) -> int:
     return tx.run(_DELETE_OLD, before=tx.now - kept, now=tx.now, most=most)
 
 
-def correct_times(tx: Tx, ahead: int, lockout_minutes: int, most: int) -> int:
-    """Correct at most `most` attempts that were made after `ahead` (ms); return how many (O-163).
+def correct_times(tx: Tx, after: int, lockout_minutes: int, most: int) -> int:
+    """Correct at most `most` attempts that were made later than `after` (ms); return how many (O-163).
 
     They count as made now, and a lock ends at the latest when one that starts now would.
     """
     latest = tx.now + lockout_minutes * MS_PER_MINUTE
-    return tx.run(_CORRECT, now=tx.now, ahead=ahead, latest=latest, most=most)
+    return tx.run(_CORRECT, now=tx.now, ahead=after, latest=latest, most=most)
 
 
 @dataclass(frozen=True, slots=True)

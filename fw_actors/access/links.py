@@ -164,12 +164,12 @@ def delete_expired(tx: Tx, most: int) -> int:
     return tx.run(_DELETE_EXPIRED, before=tx.now, most=most)
 
 
-def correct_times(tx: Tx, ahead: int, most: int) -> int:
-    """Correct at most `most` links that were created after `ahead` (ms); return how many (O-163).
+def correct_times(tx: Tx, after: int, most: int) -> int:
+    """Correct at most `most` links that were created later than `after` (ms); return how many (O-163).
 
     They keep their duration, from now on.
     """
-    return tx.run(_CORRECT, now=tx.now, ahead=ahead, most=most)
+    return tx.run(_CORRECT, now=tx.now, ahead=after, most=most)
 
 
 class LinkRules(Observer):

@@ -246,10 +246,10 @@ def delete_expired(tx: Tx, most: int) -> int:
     return tx.run(_DELETE_EXPIRED, before=tx.now, most=most)
 
 
-def correct_times(tx: Tx, ahead: int, session_days: int, most: int) -> int:
-    """Correct at most `most` sessions that began after `ahead` (ms); return how many (O-163).
+def correct_times(tx: Tx, after: int, session_days: int, most: int) -> int:
+    """Correct at most `most` sessions that began later than `after` (ms); return how many (O-163).
 
     They keep their duration, from now on.
     """
     latest = tx.now + session_days * MS_PER_DAY
-    return tx.run(_CORRECT, now=tx.now, ahead=ahead, latest=latest, most=most)
+    return tx.run(_CORRECT, now=tx.now, ahead=after, latest=latest, most=most)

@@ -182,24 +182,11 @@ class Dispatcher(Actor):
             )
             self._unclaimed.polled(True)
             return
-        # Works on copies: a failed transaction leaves this actor's state unchanged.
-        plan = ClaimPlan(
-            self._receivers,
-            self._free,
-            self._slots,
-            self._per_receiver,
-            self._attempts.long_bytes,
-            self._turns,
-            self._still_deferred(),
-        )
-        claims = self._deliveries if self._packed else self._deliveries.row_by_row
+        plan = self._plan()
         try:
             await self._repair.run(self._store, self.context.log, self.context.clock.now())
-            token, began = new_lease_token(self.context.entropy), self.context.time()
-            batch = await self._store.write(
-                lambda tx: claims.claim(tx, plan, token),
-                durable=False,  # a lease lost in a power failure is taken again
-            )
+            began = self.context.time()
+            batch = await self._claim(plan)
         except OverloadedError:
             self._polls.after(UNAVAILABLE_SECONDS)
             return
@@ -230,6 +217,26 @@ class Dispatcher(Actor):
         if unstarted:
             self._more = True
             await self._release(unstarted)
+
+    def _plan(self) -> ClaimPlan:
+        """Return the plan of a claim. It has copies: a failed transaction leaves this actor's state
+        unchanged."""
+        return ClaimPlan(
+            self._receivers,
+            self._free,
+            self._slots,
+            self._per_receiver,
+            self._attempts.long_bytes,
+            self._turns,
+            self._still_deferred(),
+        )
+
+    async def _claim(self, plan: ClaimPlan) -> ClaimedBatch:
+        """Lease deliveries by `plan`. Raises: OverloadedError."""
+        claims = self._deliveries if self._packed else self._deliveries.row_by_row
+        token = new_lease_token(self.context.entropy)
+        # Not durable: a lease that is lost in a power failure is taken again.
+        return await self._store.write(lambda tx: claims.claim(tx, plan, token), durable=False)
 
     @handles(Pause)
     def pause(self, message: Pause) -> bool:

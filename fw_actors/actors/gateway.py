@@ -64,6 +64,7 @@ class Gateway:
 
     def __init__(
         self,
+        *,
         site: Site,
         sign_in: SignIn,
         changes: PasswordChanges,

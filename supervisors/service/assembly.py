@@ -117,19 +117,19 @@ def access(
     links = Links(site.registry, site.config.auth, site.entropy, deps.url)
     recovery, invitation = _link_uses(deps, links)
     gateway = Gateway(
-        site,
-        sign_in,
-        changes,
-        lockouts,
-        attempts,
-        KeyUse(site.store, site.api_keys, site.accounts, site.entropy, site.installation_key),
-        recovery,
-        invitation,
-        UserAdministration(site, links, deps.log),
-        TestEventSender(site, deps.sender),
-        samples,
-        deps.runtime.ref(PROBE),
-        deps.runtime.ref(DISPATCHER),
+        site=site,
+        sign_in=sign_in,
+        changes=changes,
+        lockouts=lockouts,
+        attempts=attempts,
+        keys=KeyUse(site.store, site.api_keys, site.accounts, site.entropy, site.installation_key),
+        recovery=recovery,
+        invitation=invitation,
+        users=UserAdministration(site, links, deps.log),
+        test_events=TestEventSender(site, deps.sender),
+        samples=samples,
+        probe=deps.runtime.ref(PROBE),
+        dispatcher=deps.runtime.ref(DISPATCHER),
     )
     return pool_child("lockouts", lockouts), gateway
 
