@@ -342,9 +342,9 @@ def delete_old(tx: Tx, lockout_minutes: int, most: int) -> int:
 
 
 def correct_times(tx: Tx, after: int, lockout_minutes: int, most: int) -> int:
-    """Correct at most `most` attempts that were made later than `after` (ms); return how many (O-163).
+    """Correct at most `most` attempts that were made later than `after` (ms); return how many.
 
-    They count as made now, and a lock ends at the latest when one that starts now would.
+    They count as made now, and a lock ends at the latest when one that starts now would (O-163).
     """
     latest = tx.now + lockout_minutes * MS_PER_MINUTE
     return tx.run(_CORRECT, now=tx.now, ahead=after, latest=latest, most=most)

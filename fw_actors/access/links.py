@@ -165,9 +165,9 @@ def delete_expired(tx: Tx, most: int) -> int:
 
 
 def correct_times(tx: Tx, after: int, most: int) -> int:
-    """Correct at most `most` links that were created later than `after` (ms); return how many (O-163).
+    """Correct at most `most` links that were created later than `after` (ms); return how many.
 
-    They keep their duration, from now on.
+    They keep their duration, from now on (O-163).
     """
     return tx.run(_CORRECT, now=tx.now, ahead=after, most=most)
 

@@ -247,9 +247,9 @@ def delete_expired(tx: Tx, most: int) -> int:
 
 
 def correct_times(tx: Tx, after: int, session_days: int, most: int) -> int:
-    """Correct at most `most` sessions that began later than `after` (ms); return how many (O-163).
+    """Correct at most `most` sessions that began later than `after` (ms); return how many.
 
-    They keep their duration, from now on.
+    They keep their duration, from now on (O-163).
     """
     latest = tx.now + session_days * MS_PER_DAY
     return tx.run(_CORRECT, now=tx.now, ahead=after, latest=latest, most=most)

@@ -2,7 +2,7 @@
 
 import { operation } from "./api.js";
 import { ask, copy, flash, hasSingleKeys, setSingleKeys, tell } from "./app.js";
-import { blame, busy, enable, isFocusLeft, isValidInBrowser, onSubmit, revealable, still } from "./forms.js";
+import { busy, enable, isFocusLeft, isValidInBrowser, onSubmit, revealable, showFieldError, withInertForm } from "./forms.js";
 import { saidOf, watch } from "./policy.js";
 
 // Show the sessions and the keys that are left; typed values, and a key that is shown once, stay.
@@ -39,15 +39,15 @@ onSubmit(change, async () => {
   const { current, password } = change.elements;
   const said = saidOf(policy, validate());
   if (said) {
-    blame(password, said);
+    showFieldError(password, said);
     return;
   }
   const begun = document.activeElement;
   try {
-    await still(change, () => operation("profile.changeMyPassword", { current: current.value, password: password.value }));
+    await withInertForm(change, () => operation("profile.changeMyPassword", { current: current.value, password: password.value }));
   } catch (error) {
-    if (error.type === "PasswordPolicyError") blame(password, error.message, isFocusLeft(begun));
-    else if (error.type === "AuthenticationError") blame(current, error.message, isFocusLeft(begun));
+    if (error.type === "PasswordPolicyError") showFieldError(password, error.message, isFocusLeft(begun));
+    else if (error.type === "AuthenticationError") showFieldError(current, error.message, isFocusLeft(begun));
     else throw error;
     return;
   }

@@ -1,7 +1,7 @@
 // The common parts of all desk pages: the menu on small screens, sign-out, local times, dialogs.
 
 import { call, ENDED, ofUser, UNREACHABLE } from "./api.js";
-import { busy, clear, enable, say } from "./forms.js";
+import { busy, clear, enable, showMessage } from "./forms.js";
 
 const FLASH = "fw-flash";
 const FORMAT = { dateStyle: "medium", timeStyle: "short" };
@@ -96,7 +96,7 @@ function put({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, f
         await work?.(typed, chosen());
         dialog.close("ok");
         resolve(typed);
-      }).catch((error) => say(form, error.message));
+      }).catch((error) => showMessage(form, error.message));
     }, { signal: done.signal });
     dialog.addEventListener("cancel", (event) => waits() && event.preventDefault(), { signal: done.signal });
     dialog.addEventListener("close", () => {

@@ -2,7 +2,7 @@
 
 import { operation } from "./api.js";
 import { ask, copy, flashNext } from "./app.js";
-import { busy, enable, nextPage, say } from "./forms.js";
+import { busy, enable, nextPage, showMessage } from "./forms.js";
 
 // Delegated, because the part with the buttons is replaced while the delivery is in progress.
 document.addEventListener("click", (event) => {
@@ -18,7 +18,7 @@ document.addEventListener("click", (event) => {
     flashNext("Queued again.");
     location.reload();
     await nextPage(); // until then the button waits: a second click would replay it twice
-  }).catch((error) => say(section, error.message));
+  }).catch((error) => showMessage(section, error.message));
 });
 async function cancel() {
   const { delivery } = document.getElementById("delivery").dataset;

@@ -2,7 +2,7 @@
 
 import { call, documentPath } from "./api.js";
 import { ask, copy, flashNext, keepHere, suggest } from "./app.js";
-import { blame, busy, enable, isChanged, isFocusLeft, isValidInBrowser, onShownVersion, onSubmit, revealable, say } from "./forms.js";
+import { busy, enable, isChanged, isFocusLeft, isValidInBrowser, onShownVersion, onSubmit, revealable, showFieldError, showMessage } from "./forms.js";
 import { guardNumbers } from "./numbers.js";
 
 const form = document.getElementById("document");
@@ -98,7 +98,7 @@ function isValidJson() {
   for (const input of form.querySelectorAll("[data-kind=json]")) {
     const said = faultOf(input.value.trim() || "null");
     if (!said) continue;
-    blame(input, said);
+    showFieldError(input, said);
     return false;
   }
   return true;
@@ -139,7 +139,7 @@ async function send() {
     await call("PUT", documentPath(doctype, name), { ...changes(), ...shown() });
   } catch (error) {
     if (!isChanged(error)) throw error;
-    say(form, "Another user has saved this document meanwhile. Open it in another tab to see what changed; your input is kept here. Reload to start from the new version.");
+    showMessage(form, "Another user has saved this document meanwhile. Open it in another tab to see what changed; your input is kept here. Reload to start from the new version.");
     return;
   }
   leave(location.pathname, "Saved.");
@@ -170,7 +170,7 @@ async function carryOut(kind, typed) {
 async function act(kind) {
   if (leaving) return;
   if (kind !== "delete" && Object.keys(changes()).length) {
-    say(form, "Save your changes first.");
+    showMessage(form, "Save your changes first.");
     return;
   }
   const wanted = ACTS[kind];

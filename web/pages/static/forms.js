@@ -8,17 +8,17 @@ export function clear(form) {
   const message = form.querySelector(".message[role=alert]");
   if (message) message.hidden = true;
   for (const note of form.querySelectorAll(".field-error")) note.remove();
-  for (const input of form.querySelectorAll("[aria-invalid]")) acquit(input);
+  for (const input of form.querySelectorAll("[aria-invalid]")) clearFieldError(input);
 }
 
-function acquit(input) {
+function clearFieldError(input) {
   document.getElementById(`${input.id}-error`)?.remove();
   input.removeAttribute("aria-invalid");
   describe(input, `${input.id}-error`, false);
 }
 
 // In a long form the message is brought into view, unless the user is elsewhere by now.
-export function say(form, text, mayScroll = true) {
+export function showMessage(form, text, mayScroll = true) {
   const message = form.querySelector(".message[role=alert]");
   message.textContent = text;
   message.hidden = false;
@@ -31,7 +31,7 @@ export const isFocusLeft = (begun) => document.activeElement === document.body |
 
 // Run `work` while nothing can be typed into the form: it would not be sent. The focus returns,
 // unless the user has moved it out of the form.
-export async function still(form, work) {
+export async function withInertForm(form, work) {
   const focused = document.activeElement;
   form.inert = true;
   try {
@@ -54,8 +54,8 @@ function fieldOf(form, { field, extra }) {
 function show(form, error, mayFocus) {
   if (!(error instanceof ApiError)) throw error;
   const input = fieldOf(form, error);
-  if (input instanceof HTMLElement && input.id && input.type !== "hidden") blame(input, error.message, mayFocus);
-  else say(form, error.message, mayFocus);
+  if (input instanceof HTMLElement && input.id && input.type !== "hidden") showFieldError(input, error.message, mayFocus);
+  else showMessage(form, error.message, mayFocus);
 }
 
 // Whether a call was refused because another version of the document is stored.
@@ -71,7 +71,7 @@ export async function onShownVersion(work) {
   }
 }
 
-export function blame(input, text, mayFocus = true) {
+export function showFieldError(input, text, mayFocus = true) {
   const note = document.createElement("p");
   note.className = "field-error";
   note.id = `${input.id}-error`;
@@ -84,7 +84,7 @@ export function blame(input, text, mayFocus = true) {
     note.setAttribute("role", "alert");
     if (mayFocus) note.scrollIntoView({ block: "nearest" });
   }
-  input.addEventListener("input", () => acquit(input), { once: true }); // being mended
+  input.addEventListener("input", () => clearFieldError(input), { once: true }); // being mended
 }
 
 // The label of a field.
@@ -97,7 +97,7 @@ function labelOf(input) {
 export function complete(form) {
   const empty = [...form.querySelectorAll("[required]")]
     .filter((input) => !input.closest("[hidden]") && !input.disabled && input.value === "");
-  for (const input of empty.reverse()) blame(input, `${labelOf(input)} is missing.`); // the first has the focus
+  for (const input of empty.reverse()) showFieldError(input, `${labelOf(input)} is missing.`); // the first has the focus
   return empty.length === 0;
 }
 
@@ -107,7 +107,7 @@ export function isValidInBrowser(form) {
     if (input.closest("[hidden]") || input.validity.valueMissing) continue;
     const said = input.validity.valid ? noTime(input) : input.validationMessage;
     if (!said) continue;
-    blame(input, said);
+    showFieldError(input, said);
     return false;
   }
   return true;

@@ -1,7 +1,7 @@
 // A recovery link or an invitation: its account, the new password, and the result.
 
 import { call } from "./api.js";
-import { blame, busy, clear, enable, onSubmit, revealable, say, still, swap } from "./forms.js";
+import { busy, clear, enable, onSubmit, revealable, showFieldError, showMessage, swap, withInertForm } from "./forms.js";
 import { saidOf, watch } from "./policy.js";
 
 const PATHS = { recovery: "/api/auth/reset-password", invitation: "/api/auth/accept-invite" };
@@ -39,7 +39,7 @@ async function look() {
   } catch (error) {
     if (token !== globalThis.linkToken) return;
     if (error.type === "InvalidTokenError") end("It was used already, has expired, or a newer one has taken its place.");
-    else say(looking, error.message); // the link may still work
+    else showMessage(looking, error.message); // the link may still work
     again.hidden = error.type === "InvalidTokenError";
     return;
   }
@@ -61,16 +61,16 @@ async function look() {
 async function send() {
   const said = saidOf(policy, validate());
   if (said) {
-    blame(password, said);
+    showFieldError(password, said);
     return;
   }
   const body = { token: globalThis.linkToken, password: password.value };
   if (fullName?.value.trim()) body.fullName = fullName.value.trim();
   try {
-    await still(form, () => call("POST", PATHS[kind], body));
+    await withInertForm(form, () => call("POST", PATHS[kind], body));
   } catch (error) {
     if (error.type === "InvalidTokenError") end("It was used already, has expired, or a newer one has taken its place.");
-    else if (error.type === "PasswordPolicyError") blame(password, error.message);
+    else if (error.type === "PasswordPolicyError") showFieldError(password, error.message);
     else throw error;
     return;
   }

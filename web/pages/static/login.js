@@ -1,7 +1,7 @@
 // The sign-in screen.
 
 import { call } from "./api.js";
-import { enable, isFocusLeft, nextPage, onSubmit, revealable, say, still } from "./forms.js";
+import { enable, isFocusLeft, nextPage, onSubmit, revealable, showMessage, withInertForm } from "./forms.js";
 
 const MINUTE = 60;
 const form = document.getElementById("login");
@@ -12,7 +12,7 @@ let countdown;
 async function signIn() {
   endCountdown();
   try {
-    await still(form, () => call("POST", "/api/login", { usr: usr.value, pwd: pwd.value }));
+    await withInertForm(form, () => call("POST", "/api/login", { usr: usr.value, pwd: pwd.value }));
   } catch (error) {
     if (error.status !== 401 && error.status !== 429) throw error; // the password may be right
     pwd.value = "";
@@ -32,10 +32,10 @@ function wait(seconds) {
     const left = Math.ceil((end - Date.now()) / 1000);
     if (left <= 0) {
       endCountdown();
-      say(form, "You can try again now.", false);
+      showMessage(form, "You can try again now.", false);
       return;
     }
-    say(form, `Too many attempts. Try again in ${spoken(left)}.`, isFirst);
+    showMessage(form, `Too many attempts. Try again in ${spoken(left)}.`, isFirst);
   };
   tell(true);
   countdown = setInterval(() => {

@@ -1,6 +1,6 @@
 // Number fields: what the browser would silently take for another number is refused.
 
-import { blame } from "./forms.js";
+import { showFieldError } from "./forms.js";
 
 const DECIMAL = new Intl.NumberFormat().formatToParts(1.5).find((part) => part.type === "decimal").value;
 const SAID = "Write numbers with a point and without other separators, such as 1234.5.";
@@ -14,11 +14,11 @@ export function guardNumbers(form) {
     event.preventDefault();
     if (target.validity.customError) return;
     target.setCustomValidity(SAID);
-    blame(target, SAID, false);
+    showFieldError(target, SAID, false);
   });
   form.addEventListener("input", ({ target, inputType = "" }) => {
     if (target.type !== "number" || !target.validity.customError) return;
-    if (inputType.startsWith("insert")) blame(target, SAID);
+    if (inputType.startsWith("insert")) showFieldError(target, SAID);
     else target.setCustomValidity("");
   });
   // The wheel scrolls the page: a field that is read-only meanwhile keeps its number and the focus.

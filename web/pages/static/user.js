@@ -2,7 +2,7 @@
 
 import { operation } from "./api.js";
 import { ask, flash } from "./app.js";
-import { busy, clear, enable, say } from "./forms.js";
+import { busy, clear, enable, showMessage } from "./forms.js";
 import { handOver } from "./links.js";
 
 const counted = (count, unit) => (count === 1 ? `One ${unit} has ended.` : `${count} ${unit}s have ended.`);
@@ -52,6 +52,6 @@ async function renew() {
 
 document.querySelector("main").addEventListener("click", (event) => {
   const button = event.target.closest("#user-acts [data-user-act]");
-  if (button) act(button).catch((error) => say(section(), error.message));
+  if (button) act(button).catch((error) => showMessage(section(), error.message));
 });
 enable("user");

@@ -2,7 +2,7 @@
 
 import { operation } from "./api.js";
 import { ask, copy, flash } from "./app.js";
-import { busy, clear, enable, onShownVersion, say } from "./forms.js";
+import { busy, clear, enable, onShownVersion, showMessage } from "./forms.js";
 
 const STEPS = [["dns", "DNS"], ["connect", "Connect"], ["tls", "TLS"], ["answer", "Answer"]];
 
@@ -35,7 +35,7 @@ button.addEventListener("click", () => {
   clear(section);
   result.hidden = true;
   busy(button, async () => tell(await operation("webhooks.test", { webhook: section.dataset.webhook })))
-    .catch((error) => say(section, error.message));
+    .catch((error) => showMessage(section, error.message));
 });
 
 const pause = () => document.getElementById("webhook-pause");
@@ -70,7 +70,7 @@ document.querySelector("main").addEventListener("click", (event) => {
     flash(done);
     await renewPause();
     if (document.activeElement === document.body) pause().querySelector("button").focus({ preventScroll: true }); // the other one is gone
-  }).catch((error) => say(pause(), error.message));
+  }).catch((error) => showMessage(pause(), error.message));
 });
 
 const form = document.getElementById("document");
