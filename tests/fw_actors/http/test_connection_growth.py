@@ -16,7 +16,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from fw_actors.http import NetworkError, Origin, PoolLimits, open_sender
 from fw_actors.http import pool as pool_module
-from fw_actors.http.dial import Address
 from fw_actors.http.exchange import Connection
 from fw_actors.http.pool import (
     BUSY_LOAD,
@@ -29,6 +28,7 @@ from fw_actors.http.pool import (
 )
 from fw_actors.http.tls import SessionCache, TlsConnection
 from fw_actors.runtime.clock import Deadlines
+from tests.fw_actors.http.lookups import loopback
 from tests.fw_actors.http.receiver import OK, Talk, headers, receiving
 
 HERE, THERE = Origin("https", "here", 443), Origin("https", "there", 443)
@@ -264,12 +264,9 @@ async def test_sender_opens_no_connection_while_it_is_busy(
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
 
-    def lookup(host: str, port: int) -> list[Address]:
-        return [(socket.AF_INET, ("127.0.0.1", port))]
-
     async with (
         receiving(slow, context=serving) as receiver,
-        open_sender(context=trusting, lookup=lookup) as opened,
+        open_sender(context=trusting, lookup=loopback) as opened,
     ):
 
         async def post() -> None:
@@ -299,9 +296,6 @@ async def test_sender_that_is_closed_ends_waits(monkeypatch: pytest.MonkeyPatch)
         requested.set()
         await trio.sleep_forever()
 
-    def lookup(host: str, port: int) -> list[Address]:
-        return [(socket.AF_INET, ("127.0.0.1", port))]
-
     async with receiving(hang, context=serving) as receiver, trio.open_nursery() as nursery:
 
         async def post(number: int) -> None:
@@ -311,7 +305,7 @@ async def test_sender_that_is_closed_ends_waits(monkeypatch: pytest.MonkeyPatch)
             if len(ended) == 2:
                 both_ended.set()
 
-        async with open_sender(context=trusting, lookup=lookup) as opened:
+        async with open_sender(context=trusting, lookup=loopback) as opened:
             nursery.start_soon(post, 0)
             await requested.wait()
             nursery.start_soon(post, 1)

@@ -20,7 +20,6 @@ from fw_actors.http import (
     ConnectError,
     DnsError,
     ForbiddenAddress,
-    Lookup,
     ResponseTimeout,
     Sender,
     TlsError,
@@ -29,24 +28,10 @@ from fw_actors.http import (
     system_trust,
 )
 from fw_actors.rules.outgoing import OutgoingPolicy
+from tests.fw_actors.http.lookups import found, loopback, v4, v6
 from tests.fw_actors.http.receiver import OK, Talk, always, headers, once, receiving
 
 LONG, SHORT = 30.0, 0.3
-
-
-def v4(host: str, port: int) -> Address:
-    return (socket.AF_INET, (host, port))
-
-
-def v6(host: str, port: int) -> Address:
-    return (socket.AF_INET6, (host, port, 0, 0))
-
-
-def found(*addresses: Address) -> Lookup:
-    def lookup(host: str, port: int) -> Sequence[Address]:
-        return addresses
-
-    return lookup
 
 
 async def test_dial_connects_to_ipv6_address() -> None:
@@ -174,7 +159,7 @@ class Authority:
         self._ca.configure_trust(self.trusting)
 
     def sender(self) -> AbstractAsyncContextManager[Sender]:
-        return open_sender(context=self.trusting, fast_path=self.fast_path)
+        return open_sender(context=self.trusting, lookup=loopback, fast_path=self.fast_path)
 
     def server(self, *names: str, not_after: datetime.datetime | None = None) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -254,9 +239,7 @@ async def test_tls_refuses_self_signed_certificate(authority: Authority) -> None
     assert "self-signed" in error.sentence.replace("self signed", "self-signed")
 
 
-async def test_tls_names_expected_host_on_mismatch(
-    authority: Authority,
-) -> None:
+async def test_tls_names_expected_host_on_mismatch(authority: Authority) -> None:
     async with (
         receiving(always(OK), context=authority.server("elsewhere.example")) as receiver,
         authority.sender() as sender,

@@ -15,6 +15,7 @@ import trio.testing
 import trustme
 
 from fw_actors.http import NetworkError, ResponseTimeout, Sender, open_sender
+from tests.fw_actors.http.lookups import loopback
 from tests.fw_actors.http.receiver import (
     OK,
     Script,
@@ -80,7 +81,7 @@ async def test_attempts_cut_off_at_any_time_leak_nothing(
         async with open_sender(context=client):  # whatever is made once is made now
             await trio.testing.wait_all_tasks_blocked(0.01)
         tasks, fds = trio.lowlevel.current_statistics().tasks_living, descriptors()
-        async with open_sender(context=client) as sender:
+        async with open_sender(context=client, lookup=loopback) as sender:
             for _ in range(ATTEMPTS // 25 if not secure and body == b"{}" else 8):
                 async with trio.open_nursery() as nursery:
                     for number in range(25):

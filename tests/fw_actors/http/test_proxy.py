@@ -20,6 +20,7 @@ from fw_actors.http import (
 )
 from fw_actors.rules.outgoing import EgressProxy, OutgoingPolicy
 from tests.fw_actors.http.egress_proxy import free_port, tinyproxy
+from tests.fw_actors.http.lookups import loopback
 from tests.fw_actors.http.receiver import OK, Talk, always, headers, receiving
 
 SECONDS = 20.0
@@ -90,7 +91,10 @@ async def test_proxy_unable_to_connect_is_connect_error(proxy_port: int) -> None
 
 async def test_proxy_does_not_carry_its_exceptions() -> None:
     proxy = EgressProxy("127.0.0.1", 1, exceptions=("localhost",))
-    async with receiving(always(OK)) as receiver, open_sender(proxy=proxy) as sender:
+    async with (
+        receiving(always(OK)) as receiver,
+        open_sender(lookup=loopback, proxy=proxy) as sender,
+    ):
         to = receiver.target("localhost")
         assert (await sender.post(to, b"{}", headers, timeout=SECONDS)).status == 200
 

@@ -5,6 +5,7 @@ The module has more than 500 lines because each part of a POST may fail, and eac
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,9 +14,11 @@ import pytest
 import trio
 import trio.testing
 import trustme
+from trio.testing import MockClock
 
 from fw_actors import __version__
 from fw_actors.http import (
+    Address,
     ConnectError,
     PoolLimits,
     ProtocolError,
@@ -24,6 +27,7 @@ from fw_actors.http import (
     open_sender,
 )
 from fw_actors.http.exchange import PlainConnection
+from tests.fw_actors.http.lookups import loopback
 from tests.fw_actors.http.receiver import (
     OK,
     Script,
@@ -462,18 +466,33 @@ async def test_signer_error_is_raised_and_nothing_sent() -> None:
         assert (receiver.connections, len(receiver.requests)) == (1, 1)
 
 
-async def test_answer_reports_its_times_by_phase() -> None:
+async def test_answer_reports_its_times_by_phase(
+    mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In milliseconds; a kept connection has neither a look-up nor a connect nor a handshake."""
+    wait_writable = trio.lowlevel.wait_writable
+
+    async def connecting(sock: socket.socket) -> None:
+        mock_clock.jump(0.3)
+        await wait_writable(sock)
+
+    def lookup(host: str, port: int) -> Sequence[Address]:
+        trio.from_thread.run_sync(mock_clock.jump, 0.2)
+        return loopback(host, port)
+
     async def script(talk: Talk) -> None:
         while await talk.request():
-            await trio.sleep(0.05)
+            mock_clock.jump(0.4)
             await talk.answer()
 
-    async with receiving(script) as receiver, open_sender() as sender:
-        first = await sender.post(receiver.target("localhost"), b"{}", headers, timeout=LONG)
-        second = await sender.post(receiver.target("localhost"), b"{}", headers, timeout=LONG)
-        assert first.times.connect > 0
-        assert first.times.answer >= 49
-        assert (second.times.dns, second.times.connect, second.times.tls) == (0, 0, 0)
+    async with receiving(script) as receiver, open_sender(lookup=lookup) as sender:
+        with monkeypatch.context() as patch:
+            patch.setattr(trio.lowlevel, "wait_writable", connecting)
+            to = receiver.target("localhost")
+            first = (await sender.post(to, b"{}", headers, timeout=LONG)).times
+        second = (await sender.post(to, b"{}", headers, timeout=LONG)).times
+    assert (first.dns, first.connect, first.tls, first.answer) == pytest.approx((200, 300, 0, 400))
+    assert (second.dns, second.connect, second.tls, second.answer) == pytest.approx((0, 0, 0, 400))
 
 
 async def test_open_sender_raises_error_of_block() -> None:

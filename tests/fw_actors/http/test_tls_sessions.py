@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,9 +12,9 @@ import pytest
 import trustme
 
 from fw_actors.http import Endpoint, NetworkError, Sender, TlsError, open_sender
-from fw_actors.http.dial import Address
 from fw_actors.http.tls import VERIFIED_SECONDS, SessionCache, TlsStatistics
 from fw_actors.http.url import Origin
+from tests.fw_actors.http.lookups import loopback
 from tests.fw_actors.http.receiver import OK, Talk, headers, once, receiving
 
 CLOSING = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
@@ -36,10 +35,7 @@ def serving(*names: str, authority: trustme.CA = AUTHORITY) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def sender() -> AsyncIterator[Sender]:
-    def lookup(host: str, port: int) -> list[Address]:
-        return [(socket.AF_INET, ("127.0.0.1", port))]
-
-    async with open_sender(context=trusting(), lookup=lookup) as opened:
+    async with open_sender(context=trusting(), lookup=loopback) as opened:
         yield opened
 
 

@@ -15,6 +15,7 @@ from tests.http_site import HttpSite, http_site
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 STATE = "congo=t61rcWkgMzE"
+REFUSING = "https://127.0.0.1:1/"  # no look-up that may take seconds, and no connection
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ async def stored(site: HttpSite, *headers: tuple[str, str], peer: str = "203.0.1
     await site.hire("ada", "System Manager")
     sid = await site.sid("ada")
     body = {
-        "url": "https://receiver.test/", "event_type": "Custom", "custom_event": "a.b",
+        "url": REFUSING, "event_type": "Custom", "custom_event": "a.b",
         "secret": "a signing secret", "enabled": 1,
     }  # fmt: skip
     assert (await site.ask("POST", "/api/resource/Webhook", body, sid=sid)).status == 201
