@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
 from urllib.parse import quote, urlencode
@@ -39,8 +38,7 @@ ROWS = [  # a text, what is kept of it
 ]
 
 
-LONG = 30_000
-WHOLE_SECONDS = 2.0  # linear: some milliseconds
+LONG = 200_000  # characters: some 50 ms if the time is linear, hours if it is quadratic
 SECRET = "sk_live/51+Habcd"
 
 
@@ -49,13 +47,11 @@ def test_scrub_removes_only_apparent_secrets(text: str, kept: str) -> None:
     assert Scrubber().scrub(text) == kept
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", ["a-", "1a-", "a.", "://a", "a://", "password", "token-", "sid "])
 def test_scrub_takes_linear_time(piece: str) -> None:
     """The text of an error may come from a client; minutes of scrubbing would stop the service."""
-    text = piece * (LONG // len(piece))
-    begun = time.process_time()
-    Scrubber((SECRET,)).scrub(text)
-    assert time.process_time() - begun < WHOLE_SECONDS
+    Scrubber((SECRET,)).scrub(piece * (LONG // len(piece)))
 
 
 def test_scrub_known_removes_secrets_of_any_form() -> None:
