@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.browser.webhook_kit import HEADERS
 
 OPERATION = "**/api/method/core.services."
 ORDERS = "/app/Sales%20Order"
+ARRIVAL_SECONDS = 60
 RUN = {
     "id": "r1",
     "filters": [["status", "=", "Failed"]],
@@ -51,8 +53,10 @@ class HeldRequests:
         self.routes.append(route)
 
     def arrive(self, number: int = 1) -> None:
-        """Wait for `number` requests in all."""
+        """Wait for `number` requests in all; fail after a minute."""
+        end = time.monotonic() + ARRIVAL_SECONDS
         while len(self.routes) < number:
+            assert time.monotonic() < end, f"{len(self.routes)} of {number} requests have arrived"
             self._page.wait_for_timeout(10)
 
     def let_go(self) -> None:

@@ -103,7 +103,7 @@ def test_seen_file_is_shared_with_forked_process(tmp_path: Path) -> None:
     results = context.Queue()
     child = context.Process(target=lambda: results.put([claim(seen), claim(seen, "b")]))
     child.start()
-    assert results.get() == [DONE, CLAIMED]
+    assert results.get(timeout=60) == [DONE, CLAIMED]
     child.join()
     assert claim(seen, "b") is BUSY
     seen.close()

@@ -226,15 +226,16 @@ async def test_app_answers_503_beyond_max_requests_and_frees_slots() -> None:
 async def test_app_frees_the_slot_of_a_client_that_leaves() -> None:
     gateway = HeldGateway()
     app = app_of(gateway)
-    async with connected(app) as stream:
-        await stream.send_all(
-            b"POST /api/login HTTP/1.1\r\nHost: x\r\nX-FW-CSRF: 1\r\n"
-            b"Content-Type: application/json\r\nContent-Length: 25\r\n\r\n"
-            b'{"usr": "ann", "pwd":"x"}'
-        )
-        await trio.testing.wait_all_tasks_blocked(0.05)
-        assert (gateway.waiting, app.active_requests) == (1, 1)
-        await stream.aclose()
+    with trio.fail_after(20):
+        async with connected(app) as stream:
+            await stream.send_all(
+                b"POST /api/login HTTP/1.1\r\nHost: x\r\nX-FW-CSRF: 1\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 25\r\n\r\n"
+                b'{"usr": "ann", "pwd":"x"}'
+            )
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert (gateway.waiting, app.active_requests) == (1, 1)
+            await stream.aclose()
     assert (gateway.waiting, app.active_requests) == (0, 0)
 
 

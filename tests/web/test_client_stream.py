@@ -32,7 +32,8 @@ async def test_stream_sends_a_short_part_at_once(
     """RFC 9110 §10.1.1: a client waits for a 100 before it sends the body."""
     ours, theirs = pair
     await ours.send_all(b"HTTP/1.1 100 \r\n\r\n")
-    assert await theirs.receive_some() == b"HTTP/1.1 100 \r\n\r\n"
+    with trio.fail_after(5):
+        assert await theirs.receive_some() == b"HTTP/1.1 100 \r\n\r\n"
     await closed(ours, theirs)
 
 
@@ -42,7 +43,8 @@ async def test_stream_sends_at_once_without_a_checkpoint(
     ours, theirs = pair
     with trio.testing.assert_no_checkpoints():
         await ours.send_all(b"an answer")
-    assert await theirs.receive_some() == b"an answer"
+    with trio.fail_after(5):
+        assert await theirs.receive_some() == b"an answer"
     await closed(ours, theirs)
 
 

@@ -135,7 +135,8 @@ async def test_make_room_closes_no_request_in_progress(
     await trio.testing.wait_all_tasks_blocked()
     assert not has_room.is_set()
     made[4].wait_for(WaitState.REQUEST)
-    await has_room.wait()
+    with trio.fail_after(5):
+        await has_room.wait()
     assert are_open(*made) == [True, True, True, True, False, True]
 
 
@@ -278,7 +279,8 @@ async def test_end_closes_waiting_connections_and_awaits_the_others(
     await trio.testing.wait_all_tasks_blocked()
     assert not ended.is_set()
     opened.close(busy)
-    await ended.wait()
+    with trio.fail_after(5):
+        await ended.wait()
     assert are_open(new) == [True]
     opened.close_all()
     assert all(opened.count(each) == 0 for each in WaitState)

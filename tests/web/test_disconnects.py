@@ -43,7 +43,8 @@ async def test_watch_reports_a_disconnect_before_the_registration(
         theirs.close()
         watch.add(ours, gone.set)
         nursery.start_soon(watch.run)
-        await gone.wait()
+        with trio.fail_after(5):
+            await gone.wait()
     nursery.cancel_scope.cancel()
 
 

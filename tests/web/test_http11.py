@@ -195,10 +195,11 @@ async def test_request_is_cancelled_when_its_client_has_disconnected_before(
 ) -> None:
     app = app_of(gateway)
     stuck(app)
-    async with connected(app) as stream:
-        await stream.send_all(BOOT)
-        await stream.send_eof()
-        assert await rest(stream) == b""
+    with trio.fail_after(20):
+        async with connected(app) as stream:
+            await stream.send_all(BOOT)
+            await stream.send_eof()
+            assert await rest(stream) == b""
     assert app.active_requests == 0
 
 

@@ -12,6 +12,13 @@ from supervisors.service.site_files import SitePaths, is_held
 from tests.supervisors.service.conftest import Fakes
 
 
+def begin_to_stop(process: subprocess.Popen[str]) -> None:
+    """Send the first signal, and wait until it has been taken."""
+    process.terminate()
+    assert process.stderr is not None
+    assert any("service.stopping" in line for line in process.stderr), "the log ended before"
+
+
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Wait for its end; the exit code, and its stderr."""
     _, stderr = process.communicate(timeout=30)
@@ -71,10 +78,7 @@ def test_signal_during_the_start_ends_with_code_0(fakes: Fakes, paths: SitePaths
 
 def test_second_signal_stops_at_once_with_code_1(fakes: Fakes) -> None:
     process = fakes.ready("drains for ever")
-    process.terminate()
-    assert process.stderr is not None
-    while "service.stopping" not in process.stderr.readline():
-        pass
+    begin_to_stop(process)
     process.terminate()
     code, said = ended(process)
     assert code == 1
@@ -83,10 +87,7 @@ def test_second_signal_stops_at_once_with_code_1(fakes: Fakes) -> None:
 
 def test_third_signal_kills_a_hanging_service(fakes: Fakes) -> None:
     process = fakes.ready("ignores the end")
-    process.terminate()
-    assert process.stderr is not None
-    while "service.stopping" not in process.stderr.readline():
-        pass
+    begin_to_stop(process)
     process.terminate()
     while process.poll() is None:  # until the second one has been taken, and a further one kills
         process.terminate()
@@ -96,10 +97,7 @@ def test_third_signal_kills_a_hanging_service(fakes: Fakes) -> None:
 def test_second_signal_ends_a_service_that_hangs(fakes: Fakes) -> None:
     """O-32: a thread of the store waits for ever for a server that has frozen."""
     process = fakes.ready("ignores the end")
-    process.terminate()
-    assert process.stderr is not None
-    while "service.stopping" not in process.stderr.readline():
-        pass
+    begin_to_stop(process)
     process.terminate()
     code, said = ended(process)
     assert code == 1

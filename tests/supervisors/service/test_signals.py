@@ -18,7 +18,8 @@ async def test_first_signal_requests_a_drained_end(number: signal.Signals) -> No
     async with stop_on_signals() as stop:
         stop.accepting()
         signal.raise_signal(number)
-        await stop.requested.wait()
+        with trio.fail_after(5):
+            await stop.requested.wait()
         await trio.testing.wait_all_tasks_blocked()
     assert stop.end is End.DRAINED
 
@@ -28,16 +29,18 @@ async def test_second_signal_stops_at_once(second: signal.Signals) -> None:
     async with stop_on_signals() as stop:
         stop.accepting()
         signal.raise_signal(signal.SIGTERM)
-        await stop.requested.wait()
-        signal.raise_signal(second)
-        await trio.Event().wait()
+        with trio.fail_after(5):
+            await stop.requested.wait()
+            signal.raise_signal(second)
+            await trio.Event().wait()
     assert stop.end is End.SECOND_SIGNAL
 
 
 async def test_signal_during_the_start_stops_at_once() -> None:
     async with stop_on_signals() as stop:
         signal.raise_signal(signal.SIGTERM)
-        await trio.Event().wait()
+        with trio.fail_after(5):
+            await trio.Event().wait()
     assert stop.end is End.UNSTARTED
 
 
@@ -49,7 +52,8 @@ async def test_drain_is_cut_after_fifteen_seconds(
         stop.accepting()
         stop.signalled()
         began = trio.current_time()
-        await trio.Event().wait()
+        with trio.fail_after(60):
+            await trio.Event().wait()
     assert stop.end is End.TOO_SLOW
     assert trio.current_time() - began == pytest.approx(15)
 

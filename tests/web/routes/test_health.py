@@ -126,6 +126,7 @@ async def test_readiness_is_checked_once_for_concurrent_requests(
     await trio.testing.wait_all_tasks_blocked(0.02)
     assert gateway.times_asked == 2, "the one that asked for all went away: another one asks"
     gateway.release.set()
-    while len(statuses) < 20:
-        await trio.lowlevel.checkpoint()
+    with trio.fail_after(20):
+        while len(statuses) < 20:
+            await trio.lowlevel.checkpoint()
     assert set(statuses) == {200}
