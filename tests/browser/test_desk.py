@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.browser.late_kit import ORDERS, make_order
 from tests.browser.press_kit import press_twice
 from tests.browser.watch import check_page
+from tests.browser.webhook_kit import HEADERS
 from tests.live_site import LiveSite
 
 SignIn = Callable[[str], None]
-ORDERS = "/app/Sales%20Order"
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,7 @@ def test_small_screen_menu_opens_and_closes(page: Page) -> None:
     expect(navigation).to_be_hidden()
 
 
-def test_list_is_searched_filtered_sorted_and_paged(page: Page) -> None:
+def test_list_links_next_and_previous_page(page: Page) -> None:
     page.goto(ORDERS)
     expect(shown_rows(page)).to_have_count(50)
     check_page(page, "list")
@@ -62,21 +63,41 @@ def test_list_is_searched_filtered_sorted_and_paged(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"_page=2"))
     page.get_by_role("link", name="Previous").click()
     expect(page).not_to_have_url(re.compile(r"_page=2"))
+
+
+def test_list_is_filtered_by_chosen_option(page: Page) -> None:
+    page.goto(ORDERS)
     page.get_by_label("Status").select_option("Packed")
     expect(page).to_have_url(re.compile(r"status=Packed"))
     expect(page.get_by_text("1\N{EN DASH}20 of 20")).to_be_visible()
+
+
+def test_list_search_keeps_filter_and_reports_count(page: Page) -> None:
+    page.goto(f"{ORDERS}?status=Packed")
     page.get_by_label("Search", exact=True).fill("day 4")
     expect(shown_rows(page)).to_have_count(5)
     expect(page.locator("#told")).to_have_text("5 found.")
+
+
+def test_list_is_sorted_by_clicked_column(page: Page) -> None:
+    page.goto(f"{ORDERS}?status=Packed")
     with page.expect_navigation():
         page.get_by_role("link", name="Due").click()
     expect(page.get_by_role("columnheader", name="Due")).to_have_attribute("aria-sort", "ascending")
+
+
+def test_list_without_matches_offers_all_rows(page: Page) -> None:
+    page.goto(ORDERS)
     page.get_by_label("Search", exact=True).fill("nothing is called this")
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
     check_page(page, "list-nothing")
     page.get_by_role("link", name="Show all").click()
     expect(shown_rows(page)).to_have_count(50)
-    page.goto(f"{ORDERS}?_page=9&status=Packed")  # an address that was kept while rows went
+
+
+def test_list_beyond_last_page_offers_first_page(page: Page) -> None:
+    """An address may be kept while rows go."""
+    page.goto(f"{ORDERS}?_page=9&status=Packed")
     expect(page.get_by_role("heading", name="Nothing on this page")).to_be_visible()
     page.get_by_role("link", name="First page").click()
     expect(page.get_by_text("1\N{EN DASH}20 of 20")).to_be_visible()
@@ -160,42 +181,84 @@ def fill_order(page: Page, title: str) -> None:
         row.get_by_label("Quantity").fill(str(number + 2))
 
 
-def test_document_is_created_changed_submitted_and_cancelled(page: Page) -> None:
+def open_order(page: Page, *acts: str) -> None:
+    """Open the form of a new order with two lines, after `acts`: submit, cancel."""
+    lines = [{"item": item} for item in ("Beans", "Filters")]
+    name = make_order(page, title="Made by hand", urgent=1, lines=lines)
+    for act in acts:
+        done = page.request.post(f"/api/resource/Sales Order/{name}/{act}", headers=HEADERS)
+        assert done.ok, done.text()
+    page.goto(f"{ORDERS}/{name}")
+
+
+def shown_lines(page: Page) -> Any:
+    return page.locator("[data-table=lines] tbody tr")
+
+
+def test_new_form_creates_document_with_rows(page: Page) -> None:
     fill_order(page, "Made by hand")
-    expect(page.get_by_label("Margin")).to_have_count(0)
     check_page(page, "form-new")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("status").first).to_have_text("Created.")
     expect(page.get_by_label("Called")).to_have_value("2026-05-01T10:30")
     expect(page.get_by_label("Facts")).to_have_value('{\n  "floor": 3\n}')
-    lines = page.locator("[data-table=lines] tbody tr")
-    expect(lines).to_have_count(2)
-    lines.nth(0).get_by_role("button", name="Remove this row").click()
+    expect(shown_lines(page)).to_have_count(2)
+
+
+def test_form_omits_field_of_other_permission_level(page: Page) -> None:
+    open_order(page)
+    expect(page.get_by_label("Title")).to_be_visible()
+    expect(page.get_by_label("Margin")).to_have_count(0)
+
+
+def test_form_saves_changed_field_and_removed_row(page: Page) -> None:
+    open_order(page)
+    shown_lines(page).nth(0).get_by_role("button", name="Remove this row").click()
     page.get_by_label("Urgent").uncheck()
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("status").first).to_have_text("Saved.")
-    expect(lines).to_have_count(1)
-    expect(lines.nth(0).get_by_label("Item")).to_have_value("Filters")
+    expect(shown_lines(page)).to_have_count(1)
+    expect(shown_lines(page).get_by_label("Item")).to_have_value("Filters")
     expect(page.get_by_label("Urgent")).not_to_be_checked()
     check_page(page, "form")
+
+
+def test_submit_button_submits_after_confirmation(page: Page) -> None:
+    open_order(page)
     page.get_by_role("button", name="Submit").click()
     check_page(page, "dialog")
     page.get_by_role("dialog").get_by_role("button", name="Submit").click()
     expect(page.get_by_text("Submitted", exact=True)).to_be_visible()
+
+
+def test_form_of_submitted_document_locks_fields_and_rows(page: Page) -> None:
+    open_order(page, "submit")
     expect(page.get_by_label("Title")).not_to_be_editable()
-    page.get_by_label("Notes").fill("still open to change")
-    packed = lines.nth(0).get_by_label("Packed")
-    packed.fill("2026-05-02T09:00:00")
-    expect(lines.nth(0).get_by_label("Item")).not_to_be_editable()
+    expect(shown_lines(page).nth(0).get_by_label("Item")).not_to_be_editable()
     expect(page.get_by_role("button", name="Remove this row")).to_have_count(0)
+
+
+def test_form_of_submitted_document_saves_fields_allowed_on_submit(page: Page) -> None:
+    open_order(page, "submit")
+    page.get_by_label("Notes").fill("still open to change")
+    packed = shown_lines(page).nth(0).get_by_label("Packed")
+    packed.fill("2026-05-02T09:00:00")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("status").first).to_have_text("Saved.")
     expect(page.get_by_label("Notes")).to_have_value("still open to change")
     expect(packed).to_have_value("2026-05-02T09:00")
+
+
+def test_cancel_button_cancels_after_confirmation(page: Page) -> None:
+    open_order(page, "submit")
     page.get_by_role("button", name="Cancel document").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel document").click()
     expect(page.get_by_text("Cancelled", exact=True)).to_be_visible()
     expect(page.get_by_role("button", name="Save")).to_have_count(0)
+
+
+def test_delete_button_deletes_and_opens_list(page: Page) -> None:
+    open_order(page, "submit", "cancel")
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page).to_have_url(re.compile(r"/app/Sales%20Order$"))
