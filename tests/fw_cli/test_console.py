@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -22,6 +22,7 @@ import httpx
 import pytest
 import trio
 import trio.testing
+from textual.pilot import Pilot
 from textual.widgets import DataTable, TabbedContent
 
 from fw_actors.actors.console import Console
@@ -335,90 +336,122 @@ class NoticedScreen(ConsoleScreen):
         super().notify(message, **given)
 
 
-def test_console_keys_act_on_delivery_receiver_and_lockout(site: LiveSite) -> None:
-    """Each act is an Audit Event (O-89), a replay too (O-80)."""
-    site.add_manager()
-    lock_out(site, "admin")
+class ConsoleUser:
+    """Uses the console's screen by its keys."""
+
+    def __init__(self, screen: NoticedScreen, pilot: Pilot[None]) -> None:
+        self.screen = screen
+        self.pilot = pilot
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        while not holds():
+            await self.pilot.pause(0.02)
+
+    async def act(self, tab: str, row: str, key: str, *, confirmed: bool = False) -> None:
+        """Choose a row of a tab, press its key, and wait until the act is done."""
+        table = self.screen.query_one(f"#{tab}", DataTable)
+
+        def rows() -> list[str]:
+            return [str(key.value) for key in table.rows]
+
+        await self.until(lambda: row in rows())
+        self.screen.query_one(TabbedContent).active = f"tab-{tab}"
+        await self.pilot.pause()
+        table.focus()
+        table.move_cursor(row=rows().index(row))
+        before = len(self.screen.notices)
+        await self.pilot.press(key)
+        if confirmed:  # a "y" before the dialog is there would be lost
+            await self.until(lambda: len(self.screen.screen_stack) == 2)
+            await self.pilot.press("y")
+        await self.until(lambda: len(self.screen.notices) > before)
+
+
+def use(site: LiveSite, acts: Callable[[ConsoleUser], Awaitable[None]]) -> None:
+    """Run `acts` with the console of `site`."""
+
+    async def run() -> None:
+        screen = NoticedScreen(door(site))
+        async with screen.run_test(size=(140, 40)) as pilot, asyncio.timeout(SECONDS):
+            await acts(ConsoleUser(screen, pilot))
+
+    asyncio.run(run())
+
+
+def audited(site: LiveSite, target: str) -> set[tuple[str, str]]:
+    """Return the action and the actor of each Audit Event about `target`, but for its creation."""
+    about = [["target", "=", target], ["action", "!=", "user.create"]]
+    found = site.prepare("eval", f'fw.get_all("Audit Event", {about!r}, ["action", "actor"])')
+    return {(each["action"], each["actor"]) for each in json.loads(found)}
+
+
+@pytest.fixture(scope="module")
+def refusing(site: LiveSite) -> Iterator[tuple[LiveReceiver, str]]:
+    """A receiver, and a delivery that it has refused."""
     with LiveReceiver(400) as receiver:
-        delivery = failed_delivery(site, receiver)
-        origin = receiver.url.removesuffix("/hook")
+        yield receiver, failed_delivery(site, receiver)
 
-        async def use() -> None:
-            screen = NoticedScreen(door(site))
-            async with screen.run_test(size=(140, 40)) as pilot, asyncio.timeout(SECONDS):
 
-                async def until(holds: Callable[[], Any]) -> None:
-                    while not holds():
-                        await pilot.pause(0.02)
+def test_console_key_replays_failed_delivery(
+    site: LiveSite, refusing: tuple[LiveReceiver, str]
+) -> None:
+    """A replay is an Audit Event, too (O-80)."""
+    receiver, delivery = refusing
+    use(site, lambda user: user.act("failed", delivery, "s", confirmed=True))
+    eventually(lambda: receiver.ids == [delivery, delivery])
+    assert audited(site, delivery) == {("webhook.replay", "Administrator")}
 
-                async def act(tab: str, row: str, key: str, *, confirmed: bool = False) -> None:
-                    """Choose a row of a tab, press its key, and wait until the act is done."""
-                    table = screen.query_one(f"#{tab}", DataTable)
 
-                    def rows() -> list[str]:
-                        return [str(key.value) for key in table.rows]
+def test_console_key_pauses_and_resumes_receiver(
+    site: LiveSite, refusing: tuple[LiveReceiver, str]
+) -> None:
+    """Each act is an Audit Event (O-89)."""
+    origin = refusing[0].url.removesuffix("/hook")
 
-                    await until(lambda: row in rows())
-                    screen.query_one(TabbedContent).active = f"tab-{tab}"
-                    await pilot.pause()
-                    table.focus()
-                    table.move_cursor(row=rows().index(row))
-                    before = len(screen.notices)
-                    await pilot.press(key)
-                    if confirmed:  # a "y" before the dialog is there would be lost
-                        await until(lambda: len(screen.screen_stack) == 2)
-                        await pilot.press("y")
-                    await until(lambda: len(screen.notices) > before)
+    async def acts(user: ConsoleUser) -> None:
+        await user.act("receivers", origin, "p", confirmed=True)
+        await user.until(lambda: user.screen.view["receivers"][0]["health"] == "paused")
+        await user.act("receivers", origin, "p")
 
-                await act("failed", delivery, "s", confirmed=True)
-                await act("receivers", origin, "p", confirmed=True)
-                await until(lambda: screen.view["receivers"][0]["health"] == "paused")
-                await act("receivers", origin, "p")
-                (lock,) = screen.view["store"]["locks"]
-                await act("locks", lock["key"], "u", confirmed=True)
-
-        asyncio.run(use())
-        eventually(lambda: receiver.ids == [delivery, delivery])
-    about = [["target", "in", [delivery, origin, "admin"]], ["action", "!=", "user.create"]]
-    done = f'fw.get_all("Audit Event", {about!r}, ["action", "target", "actor"])'
-    told = json.loads(site.prepare("eval", done))
-    assert {(each["action"], each["target"], each["actor"]) for each in told} == {
-        ("webhook.replay", delivery, "Administrator"),
-        ("console.pause", origin, "Administrator"),
-        ("console.resume", origin, "Administrator"),
-        ("console.unlock", "admin", "Administrator"),
+    use(site, acts)
+    assert audited(site, origin) == {
+        ("console.pause", "Administrator"),
+        ("console.resume", "Administrator"),
     }
 
 
-def test_console_keys_restart_and_trace_actor(site: LiveSite) -> None:
-    async def use() -> None:
-        screen = ConsoleScreen(door(site))
-        async with screen.run_test(size=(140, 40)) as pilot:
+def test_console_key_unlocks_identifier(site: LiveSite) -> None:
+    """The act is an Audit Event (O-89)."""
+    site.add_manager()
+    lock_out(site, "admin")
 
-            async def until(look: Any) -> None:
-                with_end = asyncio.timeout(SECONDS)
-                async with with_end:
-                    while not look():
-                        await pilot.pause(0.02)
+    async def acts(user: ConsoleUser) -> None:
+        await user.until(lambda: user.screen.view and user.screen.view["store"]["locks"])
+        (lock,) = user.screen.view["store"]["locks"]
+        await user.act("locks", lock["key"], "u", confirmed=True)
 
-            table = screen.query_one("#tree", DataTable)
-            await until(lambda: table.row_count > 5)
-            keys = [str(key.value) for key in table.rows]
-            table.focus()
-            table.move_cursor(row=keys.index("/service/mailer"))
-            await pilot.press("r")
-            await until(lambda: len(screen.screen_stack) == 2)
-            await pilot.press("y")
+    use(site, acts)
+    assert audited(site, "admin") == {("console.unlock", "Administrator")}
 
-            def restarts() -> int:
-                nodes = {node["path"]: node for node in screen.view["tree"]}
-                return int(nodes["/service/mailer"]["restarts"])
 
-            await until(lambda: restarts() == 1)
-            await pilot.press("t")
-            await until(lambda: any(t["actor"] == "mailer" for t in screen.view["traces"]))
+def test_console_key_restarts_actor(site: LiveSite) -> None:
+    def restarts(user: ConsoleUser) -> int:
+        nodes = {node["path"]: node for node in user.screen.view["tree"]}
+        return int(nodes["/service/mailer"]["restarts"])
 
-    asyncio.run(use())
+    async def acts(user: ConsoleUser) -> None:
+        await user.act("tree", "/service/mailer", "r", confirmed=True)
+        await user.until(lambda: restarts(user) == 1)
+
+    use(site, acts)
+
+
+def test_console_key_traces_actor(site: LiveSite) -> None:
+    async def acts(user: ConsoleUser) -> None:
+        await user.act("tree", "/service/mailer", "t")
+        await user.until(lambda: any(t["actor"] == "mailer" for t in user.screen.view["traces"]))
+
+    use(site, acts)
 
 
 def test_stop_deletes_console_socket_and_address(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_emit_file_is_split_for_many_webhooks(fw: CommandLine) -> None:
     assert (told["emitted"], told["deliveries"]) == (500, 500 * count)
 
 
-def test_emit_file_that_fails_says_how_far_it_came(
+def test_emit_file_that_fails_prints_last_emitted_line(
     fw: CommandLine, hook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line after which to go on is printed, for events without keys (C-131)."""

@@ -200,7 +200,7 @@ def test_serve_works_with_closed_streams(fw: CommandLine, closed: str) -> None:
         process.wait()
 
 
-def test_serve_answers_while_nobody_reads_its_log(fw: CommandLine) -> None:
+def test_serve_answers_while_its_log_is_not_read(fw: CommandLine) -> None:
     """O-108: the reader of a pipe, such as a container's log driver, may stop."""
     read, write = os.pipe()
     try:

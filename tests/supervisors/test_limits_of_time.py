@@ -106,7 +106,7 @@ async def test_start_that_takes_too_long_is_a_failure(
 
 @pytest.mark.parametrize(("spec", "event"), HANGING[:2], ids=["actor", "task"])
 @in_many_orders
-async def test_start_that_takes_too_long_says_where_it_is(
+async def test_start_beyond_its_limit_logs_where_it_waits(
     runtime: Runtime, log: LogBook, spec: ChildSpec, event: str
 ) -> None:
     """R-77."""

@@ -281,7 +281,7 @@ async def test_server_survives_a_failing_accept(
     assert not failures
 
 
-async def test_server_keeps_clients_while_nobody_needs_their_descriptors(
+async def test_server_keeps_clients_while_descriptors_are_not_needed(
     gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """H-139: without a free descriptor accept(2) fails even if no connection waits."""

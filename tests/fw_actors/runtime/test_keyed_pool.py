@@ -333,7 +333,7 @@ class LeavingSlowly(Leaving):
 
 
 @pytest.mark.parametrize("kind", [Leaving, LeavingSlowly])
-async def test_keyed_pool_at_capacity_refuses_nobody_while_an_actor_is_idle(
+async def test_keyed_pool_at_capacity_refuses_no_ask_while_an_actor_is_idle(
     runtime: Runtime, kind: type[Leaving]
 ) -> None:
     """R-52: an actor that still runs its `stopping` does not count."""

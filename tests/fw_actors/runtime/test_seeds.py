@@ -45,7 +45,7 @@ def test_seeds_run_a_test_in_as_many_orders() -> None:
     assert orders == first
 
 
-def test_failure_under_a_seed_says_how_to_run_it_alone() -> None:
+def test_failure_under_a_seed_names_seed() -> None:
     ran: list[int] = []
 
     async def check(seed: int) -> None:

@@ -122,7 +122,7 @@ async def many_cancels(runtime: Runtime, rounds: int) -> None:
 @pytest.mark.parametrize(
     "many", [many_asks, many_watches, many_timeouts, many_spawns, many_cancels]
 )
-async def test_tables_are_empty_after_many_of_one_kind(
+async def test_runtime_tables_are_empty_after_many_of_one_kind(
     runtime: Runtime, many: Callable[[Runtime, int], Awaitable[None]]
 ) -> None:
     await many(runtime, ROUNDS)
@@ -130,7 +130,7 @@ async def test_tables_are_empty_after_many_of_one_kind(
     assert_empty(runtime)
 
 
-async def test_tables_are_empty_after_a_mixture_with_failures(runtime: Runtime) -> None:
+async def test_runtime_tables_are_empty_after_a_mixture_with_failures(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=300, idle_seconds=5.0)
     entropy = SeededEntropy(3)
     done = 0

@@ -136,7 +136,7 @@ async def test_injecting_leaves_timers_alone(runtime: Runtime) -> None:
     assert diary == [2]
 
 
-async def test_probe_keeps_what_it_is_told(runtime: Runtime) -> None:
+async def test_probe_keeps_received_messages(runtime: Runtime) -> None:
     """Each message is returned once, and by its type."""
     async with probing(runtime, "mailer", {AddNumber: 7}) as probe:
         ref = runtime.ref("mailer")

@@ -156,7 +156,7 @@ async def test_full_queue_drops_as_chosen(
     assert runtime.snapshot().last_dead_letters[-1].recipient == "news for a"
 
 
-async def test_slow_member_is_unsubscribed_and_told(runtime: Runtime, log: LogBook) -> None:
+async def test_slow_member_is_unsubscribed_and_notified(runtime: Runtime, log: LogBook) -> None:
     """R-102: its queued publications are handled first."""
     topic = opened(runtime)
     seen: list[Any] = []

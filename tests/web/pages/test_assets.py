@@ -43,7 +43,7 @@ async def test_assets_are_the_only_files_served(client: AppClient) -> None:
         assert (reply.status, reply.error["type"]) == (404, "NotFoundError")
 
 
-async def test_assets_are_compressed_for_those_who_take_it(client: AppClient) -> None:
+async def test_assets_are_compressed_for_clients_that_accept_gzip(client: AppClient) -> None:
     """H-207."""
     folder = await asset_folder(client)
     plain = await client.ask("GET", folder + "/style.css")

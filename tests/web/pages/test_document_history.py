@@ -26,7 +26,7 @@ async def shown(office: Office, doctype: str, name: str, user: str = "Administra
     return await office.do(lambda fw: history(fw, doctype, values), user)
 
 
-async def test_history_ends_with_who_created_the_document(office: Office) -> None:
+async def test_history_ends_with_creator(office: Office) -> None:
     """H-206: also for users without permission to list records."""
     name = await office.hire("wendy")
     *_, made = await shown(office, "User", name)
@@ -48,7 +48,7 @@ async def test_history_has_what_was_done_with_an_account(office: Office) -> None
     assert texts == [("", 1), ("Created", 0)]
 
 
-async def test_deletion_tells_who_deleted_the_last_of_a_name(office: Office) -> None:
+async def test_deletion_has_user_who_deleted_last_of_name(office: Office) -> None:
     """H-206, O-200."""
     await office.hire("boss", "System Manager")
     await office.do(lambda fw: fw.new_doc("Notebook", title="ours").insert())

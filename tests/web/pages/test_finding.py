@@ -106,7 +106,7 @@ async def test_find_calls_documents_by_the_title_that_their_class_names(office: 
     assert [(hit.name, hit.label) for hit in group.hits] == [("MIN-0001", "Board of May")]
 
 
-async def test_find_shows_nobody_more_than_they_may_list(office: Office) -> None:
+async def test_find_omits_documents_that_user_may_not_list(office: Office) -> None:
     await office.subscribe(title="Secret place")
     await office.hire("wendy")
     assert await found(office, "Secret place", "wendy") == SearchHits((), ())

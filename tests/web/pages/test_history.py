@@ -54,7 +54,7 @@ def test_history_shows_added_removed_and_changed_rows(
     assert changes_of({"changed": {}, "rows": [change]}, META) == (expected,)
 
 
-def test_history_tells_of_a_secret_that_was_changed() -> None:
+def test_history_shows_changed_secret_without_value() -> None:
     """A change of such a field alone writes a Version that names no field (D-224)."""
     told = (FieldChange("Token or Pin", "", "changed"),)
     assert changes_of({"changed": {}, "rows": []}, META) == changes_of(None, META) == told

@@ -208,7 +208,7 @@ def test_question_waits_for_its_work_despite_escape(page: Page, sign_in: SignIn)
     expect(page.get_by_text("Deleted.")).to_be_visible(timeout=3000)
 
 
-def test_failed_sign_out_is_told_until_next_try(page: Page, sign_in: SignIn) -> None:
+def test_failed_sign_out_shows_message_until_next_try(page: Page, sign_in: SignIn) -> None:
     """A part of the page that is loaded meanwhile is no answer to it."""
     sign_in("sally")
     page.goto("/app")

@@ -131,7 +131,7 @@ def test_refused_save_returns_focus(page: Page, sign_in: SignIn) -> None:
     expect(page.get_by_label("Title")).to_be_focused()
 
 
-def test_response_that_ends_early_is_told(page: Page, sign_in: SignIn) -> None:
+def test_response_that_ends_early_shows_message(page: Page, sign_in: SignIn) -> None:
     sign_in("sally")
     page.goto("/new/Customer")
     page.get_by_label("Title").fill("Cut")
@@ -168,7 +168,7 @@ def test_old_time_in_table_survives_save(page: Page, sign_in: SignIn) -> None:
     assert stored(page, name)["lines"][0]["packed"] == packed
 
 
-def test_failed_sign_out_is_told(page: Page, sign_in: SignIn) -> None:
+def test_failed_sign_out_shows_message(page: Page, sign_in: SignIn) -> None:
     """Somebody who leaves the computer must know that the session goes on."""
     sign_in("sally")
     page.goto("/app")
@@ -386,7 +386,7 @@ def test_leaving_page_during_bulk_act_is_asked_about(page: Page, sign_in: SignIn
     assert len(asked) == 1
 
 
-def test_bulk_action_takes_focus_from_nobody(page: Page, sign_in: SignIn) -> None:
+def test_bulk_action_leaves_focus_in_field(page: Page, sign_in: SignIn) -> None:
     sign_in("admin")
     select_two(page)
     held = HeldRequests(page, f"{OPERATION}users.unlockUser")
@@ -431,7 +431,7 @@ def test_invitation_typed_after_double_click_stays(page: Page, sign_in: SignIn) 
     expect(page.get_by_role("dialog").get_by_label("Event Publisher")).to_be_checked()
 
 
-def test_failed_stop_of_replay_is_told(page: Page, sign_in: SignIn) -> None:
+def test_failed_stop_of_replay_shows_message(page: Page, sign_in: SignIn) -> None:
     sign_in("admin")
     page.route(
         f"{OPERATION}webhooks.replayProgress",
@@ -608,7 +608,7 @@ def test_delivery_is_replayed_once_despite_late_page(
     assert len(sent) == 1
 
 
-def test_act_on_account_takes_focus_from_nobody(page: Page, sign_in: SignIn) -> None:
+def test_act_on_account_leaves_focus_in_field(page: Page, sign_in: SignIn) -> None:
     sign_in("admin")
     page.goto("/app/User/bea")
     held = HeldRequests(page, f"{OPERATION}users.sendPasswordReset")
@@ -664,7 +664,7 @@ def test_document_changed_immediately_before_an_act_keeps_the_change(
     assert (kept["notes"], kept["docstatus"]) == ("Never seen", before)
 
 
-def test_script_that_cannot_be_loaded_is_told(page: Page, sign_in: SignIn) -> None:
+def test_script_that_cannot_be_loaded_shows_message(page: Page, sign_in: SignIn) -> None:
     """Its buttons stay disabled."""
     sign_in("sally")
     page.route("**/document.js", lambda route: route.abort())

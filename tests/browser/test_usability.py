@@ -1,4 +1,4 @@
-"""A day's work in lists and forms: messages are where the user looks, what is typed is what is
+"""The usability of lists and forms: messages are where the user looks, what is typed is what is
 stored, and keyboard, screen reader and small screens reach everything (H-157, H-158,
 H-166, H-202, H-205, H-210, H-211)."""
 
@@ -178,7 +178,7 @@ def test_link_is_suggested_by_title(page: Page, sign_in: SignIn) -> None:
 # Lists
 
 
-def test_list_file_that_is_refused_is_told(page: Page, sign_in: SignIn) -> None:
+def test_refused_list_file_shows_message(page: Page, sign_in: SignIn) -> None:
     """H-211: the browser saved the sign-in page, or the page of an error, as the file."""
     sign_in("admin")
     page.goto(f"{ORDERS}?status=Packed")
@@ -217,7 +217,7 @@ def test_list_search_is_one_step_back(page: Page, sign_in: SignIn) -> None:
     expect(search).to_have_value("")
 
 
-def test_list_tells_filters_behind_its_button(page: Page, sign_in: SignIn) -> None:
+def test_filters_button_shows_number_of_filters(page: Page, sign_in: SignIn) -> None:
     """H-202: on a small screen a filtered list looked like the whole one."""
     sign_in("sally")
     page.set_viewport_size(PHONE)
@@ -284,7 +284,7 @@ def test_list_can_be_acted_on_after_a_failed_reload(page: Page, sign_in: SignIn)
 # Operations
 
 
-def test_account_page_tells_results_where_the_user_is(page: Page, sign_in: SignIn) -> None:
+def test_account_page_shows_result_in_viewport(page: Page, sign_in: SignIn) -> None:
     """H-211: results and errors stood at the begin of a long page."""
     sign_in("hugo")
     page.set_viewport_size(PHONE)
@@ -299,7 +299,7 @@ def test_account_page_tells_results_where_the_user_is(page: Page, sign_in: SignI
     expect(result).to_be_in_viewport(ratio=1)
 
 
-def test_console_tells_errors_where_the_user_is(page: Page, sign_in: SignIn) -> None:
+def test_console_shows_error_in_viewport(page: Page, sign_in: SignIn) -> None:
     """H-211."""
     sign_in("admin")
     page.set_viewport_size(PHONE)
@@ -311,7 +311,7 @@ def test_console_tells_errors_where_the_user_is(page: Page, sign_in: SignIn) -> 
     expect(message).to_be_in_viewport(ratio=1)
 
 
-def test_console_tells_errors_as_sentences(page: Page, sign_in: SignIn) -> None:
+def test_console_shows_errors_as_sentences(page: Page, sign_in: SignIn) -> None:
     """H-209: they began with their word for programs: "status: the receiver answered 503."."""
     sign_in("admin")
     with LiveReceiver(503) as failing:
