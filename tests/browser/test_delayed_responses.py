@@ -240,7 +240,7 @@ def test_questions_are_asked_one_after_another(page: Page, sign_in: SignIn) -> N
     page.goto("/account")
     for label in ("one", "two"):
         page.get_by_label("Purpose").fill(label)
-        page.get_by_role("button", name="Make a key").click()
+        page.get_by_role("button", name="Create key").click()
         expect(page.locator("#api-keys li").filter(has_text=label)).to_be_visible()
     held = HeldRequests(page, f"{OPERATION}profile.changeMyPassword")
     page.get_by_label("Current password", exact=True).fill(PASSWORD)
@@ -261,7 +261,7 @@ def test_next_api_key_is_described_while_one_is_made(page: Page, sign_in: SignIn
     held = HeldRequests(page, f"{OPERATION}api_keys.createMyAPIKey")
     purpose = page.get_by_label("Purpose")
     purpose.fill("this one")
-    page.get_by_role("button", name="Make a key").click()
+    page.get_by_role("button", name="Create key").click()
     held.arrive()
     purpose.fill("the next one")
     held.routes[0].continue_()

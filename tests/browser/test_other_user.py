@@ -28,7 +28,7 @@ def test_page_of_former_user_changes_nothing_of_the_new_one(page: Page, sign_in:
     expect(page.locator("#profile").get_by_role("alert")).to_contain_text(REFUSED)
     expect(page.get_by_label("Full name")).to_have_value("Sally Saved")
     page.get_by_label("Purpose").fill("sally's export")
-    page.get_by_role("button", name="Make a key").click()
+    page.get_by_role("button", name="Create key").click()
     expect(page.locator("#make-key").get_by_role("alert")).to_contain_text(REFUSED)
     assert has_full_name(page, "Hugo")
     page.reload()

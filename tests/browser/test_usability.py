@@ -258,12 +258,12 @@ def test_single_keys_can_be_switched_off(page: Page, sign_in: SignIn) -> None:
     """H-157: words that are dictated to a page act as keys (WCAG 2.1.4)."""
     sign_in("hugo")
     page.goto("/account")
-    page.get_by_label("Single keys").uncheck()
+    page.get_by_label("Single-key shortcuts").uncheck()
     page.goto("/app")
     page.keyboard.press("/")
     expect(page.get_by_label("Find an id")).not_to_be_focused()
     page.goto("/account")
-    page.get_by_label("Single keys").check()
+    page.get_by_label("Single-key shortcuts").check()
     page.keyboard.press("/")
     expect(page.get_by_label("Find an id")).to_be_focused()
 
@@ -290,7 +290,7 @@ def test_account_page_shows_result_in_viewport(page: Page, sign_in: SignIn) -> N
     page.set_viewport_size(PHONE)
     page.goto("/account")
     page.get_by_label("Purpose").fill("to be seen")
-    page.get_by_role("button", name="Make a key").click()
+    page.get_by_role("button", name="Create key").click()
     key = page.locator("#api-keys li").filter(has_text="to be seen")
     key.get_by_role("button", name="Revoke").click()
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
