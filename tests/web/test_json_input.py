@@ -144,6 +144,7 @@ def test_depth_of_agrees_with_the_parser(value: Any) -> None:
     assert depth_of(json.dumps([value]).encode(), 32) == depth([value])
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("part", [b'"', b'\\"', b'"\\', b"[]", b"[", b'{"', b"\\"])
 def test_read_object_is_linear_for_a_hostile_mebibyte(part: bytes) -> None:
     """A quadratic scan would take minutes here; the test's time limit is a minute."""
