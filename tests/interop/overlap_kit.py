@@ -20,6 +20,7 @@ from fw_actors.errors import FwError
 from fw_actors.ops.site import Site, open_site
 from fw_actors.store import Tx
 from fw_actors.store.postgres import open_postgres
+from fw_actors.webhooks.subscriptions import SharedSubscriptions
 from tests.site_kit import make_config
 
 APPS: Final = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
@@ -30,8 +31,13 @@ Fn = Callable[[Tx], Any]
 
 
 @asynccontextmanager
-async def patient_site(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    """Open a site on PostgreSQL whose transactions wait 30 s for a lock."""
+async def patient_site(
+    url: str, monkeypatch: pytest.MonkeyPatch, shared: SharedSubscriptions | None = None
+) -> AsyncIterator[Site]:
+    """Open a site on PostgreSQL whose transactions wait 30 s for a lock.
+
+    `shared`: the subscriptions of a service with several processes.
+    """
     patient = partial(open_postgres, url, busy_seconds=30)  # a slow machine is no lock
     monkeypatch.setattr(
         "fw_actors.ops.site.open_store",
@@ -40,7 +46,7 @@ async def patient_site(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         ),
     )
     config = make_config(APPS, apps=("shop", "examples.notes"), database=url)
-    async with open_site(config) as site:
+    async with open_site(config, shared=shared) as site:
         yield site
 
 

@@ -18,7 +18,8 @@ from fw_actors.access.recovery import LinkUse, RecoveryThrottle
 from fw_actors.access.sessions import Caller
 from fw_actors.errors import AuthenticationError, InvalidTokenError
 from fw_actors.ops.site import Site
-from fw_actors.rules.lockout import Budget
+from fw_actors.rules.lockout import SHARED_ATTEMPTS, Budget
+from fw_actors.store import Tx
 from tests.interop.overlap_kit import OTHER, PASSWORD, Overlap, begin, hire
 
 
@@ -36,6 +37,25 @@ async def test_overlapping_charge_beyond_limit_is_refused(
     for number in range(3):
         assert await site.store.write(charge(number)) is None
     told = await overlap(charge(3), partial(site.store.write, charge(4)))
+    assert told == (None, 1.0)
+
+
+async def test_overlapping_charges_of_full_bucket_share_one_budget(
+    site: Site, overlap: Overlap
+) -> None:
+    """Identifiers without a counter share 100 attempts a window, also if they overlap (A-79)."""
+    budget = Budget(5, 900_000)
+
+    def charge(number: int, tx: Tx) -> float | None:
+        key = b"\x00\xff" + number.to_bytes(30, "big")
+        return attempts.charge(tx, f"c{number}", key, budget)
+
+    def fill(tx: Tx) -> set[float | None]:
+        charges = attempts.MAX_COUNTERS_IN_BUCKET + SHARED_ATTEMPTS - 1
+        return {charge(number, tx) for number in range(1, charges + 1)}
+
+    assert await site.store.write(fill) == {None}
+    told = await overlap(partial(charge, 1_000), partial(site.store.write, partial(charge, 1_001)))
     assert told == (None, 1.0)
 
 

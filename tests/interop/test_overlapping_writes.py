@@ -6,7 +6,9 @@ one waits for it: the order is forced, and no clock decides.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -22,6 +24,7 @@ from fw_actors.access.sessions import Caller
 from fw_actors.access.sessions import begin as begin_session
 from fw_actors.access.sign_in import Admitted, SignIn, SignInAttempt
 from fw_actors.access.users import add_user, revoke_sessions, set_enabled
+from fw_actors.config import ProcessPlace
 from fw_actors.documents import rest
 from fw_actors.errors import (
     AuthenticationError,
@@ -30,11 +33,22 @@ from fw_actors.errors import (
     ValidationError,
 )
 from fw_actors.ops.audit import Action
+from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.mail_queue import MailComposer
 from fw_actors.ops.site import Site
 from fw_actors.rules.lockout import Budget
 from fw_actors.store import LeasedJob
-from tests.interop.overlap_kit import OTHER, PASSWORD, Overlap, as_administrator, begin, hire
+from fw_actors.webhooks.subscriptions import SharedSubscriptions
+from supervisors.service.processes import shared_memory
+from tests.interop.overlap_kit import (
+    OTHER,
+    PASSWORD,
+    Overlap,
+    as_administrator,
+    begin,
+    hire,
+    patient_site,
+)
 from tests.site_kit import dependencies_of
 
 
@@ -213,6 +227,34 @@ async def test_emit_during_webhook_rename_has_new_name(site: Site, overlap: Over
         as_administrator(site, rename_hook(name)), partial(site.write, "Administrator", emit)
     )
     assert await receivers(site) == {("renamed", "renamed")}
+
+
+async def test_overlapping_webhook_saves_of_two_processes_apply_in_both(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later of two saves publishes the subscriptions of both (B-46)."""
+    memory = shared_memory()
+    async with AsyncExitStack() as stack:
+        processes = []
+        for number in (1, 2):
+            shared = SharedSubscriptions(os.dup(memory), ProcessPlace(number, 2))
+            opened = patient_site(postgres_url, monkeypatch, shared)
+            processes.append(await stack.enter_async_context(opened))
+        os.close(memory)
+        one, other = processes
+
+        def save(fw: Any) -> None:
+            fields = {"event_type": "Custom", "custom_event": "order.shipped", "secret": "s"}
+            fw.new_doc("Webhook", url="https://x.test", **fields).insert()
+
+        await Overlap(one, postgres_url)(
+            as_administrator(one, save), partial(other.write, "Administrator", save)
+        )
+        for site in processes:
+            told = await site.write(
+                "Administrator", lambda fw: fw.webhooks.emit("order.shipped", {})
+            )
+            assert len(told["deliveries"]) == 2
 
 
 async def test_sign_in_during_password_change_is_refused(site: Site, overlap: Overlap) -> None:
@@ -441,6 +483,18 @@ async def test_overlapping_refusal_beyond_limit_is_counted(site: Site, overlap: 
     )
     assert [row["detail"] for row in rows if row["target"] is None] == [{"more": 1}]
     assert len(rows) == 21
+
+
+async def test_overlapping_flushes_of_defects_write_within_limit(
+    site: Site, overlap: Overlap
+) -> None:
+    """At most 60 Error Logs are written in a minute, by all processes together (D-226)."""
+    other = ErrorRecorder(site.registry, site.entropy, site.config.scrubber, lambda: None)
+    for number in range(40):
+        for errors in (site.errors, other):
+            errors.note(str(number), RuntimeError("out of tea"), "")
+    told = await overlap(site.errors.flush, partial(site.store.write, other.flush))
+    assert told == (40, 20)
 
 
 def limit(user: str) -> Callable[[Any], Any]:
