@@ -168,6 +168,7 @@ _WEBHOOK: Final[sa.BindParameter[Any]] = sa.bindparam("webhook")
 _LOCK: Final = Statement(
     sa.select(_C.used_until).where(_C.webhook == _WEBHOOK).with_for_update(skip_locked=True)
 )
+_EXISTS: Final = Statement(sa.select(_C.webhook).where(_C.webhook == _WEBHOOK))
 _LOCK_ALL: Final = Statement(
     sa.select(_C.webhook)
     .where(_C.webhook.in_(sa.bindparam("webhooks", expanding=True)))
@@ -305,6 +306,10 @@ def lock_claim_row(tx: Tx, webhook: str) -> int | None:
     row = tx.one(_LOCK, webhook=webhook)
     if row is not None:
         return int(row[0])
+    # The INSERT would wait for a transaction that has changed the row, and two claims that take
+    # Webhooks in different orders would deadlock.
+    if tx.one(_EXISTS, webhook=webhook) is not None:
+        return None
     return 0 if tx.run(_MAKE, webhook=webhook) else None
 
 

@@ -26,7 +26,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, TabbedContent
 
 from fw_actors.actors.console import Console
-from fw_actors.runtime import SilentLog, SystemClock, SystemEntropy, open_runtime
+from fw_actors.runtime import SystemClock, SystemEntropy, open_runtime
 from fw_cli.console_client import NOT_RUNNING, ConsoleClient
 from fw_cli.console_screen import ConsoleScreen
 from fw_cli.errors import CommandFailed
@@ -191,17 +191,18 @@ async def test_console_socket_stays_while_no_descriptor_is_left(
 async def test_console_socket_refuses_other_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The peer is identified by the kernel, independently of file modes."""
+    """The peer is identified by the kernel, independently of file modes, and logged."""
     monkeypatch.setattr("supervisors.service.console_socket.peer_user", lambda _: STRANGER)
-    told = tmp_path / "console.address"
+    told, log = tmp_path / "console.address", RecordingLog()
     clock, entropy = SystemClock(), SystemEntropy()
     async with open_runtime(clock=clock, entropy=entropy) as runtime:
-        child = console_socket(told, None, Mock(spec=Console), SilentLog(), no_metrics)
+        child = console_socket(told, None, Mock(spec=Console), log, no_metrics)
         async with (
             open_supervisor(runtime, "service", [child]),
             await trio.open_unix_socket(path_in(told)) as stream,
         ):
             assert await stream.receive_some() == b""
+    assert log.entries == [("console.peer_rejected", {"user": STRANGER})]
 
 
 def test_socket_answers_the_metrics_of_the_service(site: LiveSite) -> None:

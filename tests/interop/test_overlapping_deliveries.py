@@ -17,6 +17,7 @@ import trio
 
 from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
+from fw_actors.ops.audit import AuditLog
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import DeliveryStatus, OutcomeKind
 from fw_actors.store import Tx, jobs
@@ -80,6 +81,28 @@ async def test_claim_skips_job_whose_outcome_is_written(depot: OverlapDepot) -> 
     assert await depot.rows("SELECT id FROM fw_job") == []
 
 
+async def test_claim_skips_limited_webhook_of_overlapping_claim(depot: OverlapDepot) -> None:
+    """Claims together keep the rate limit (B-310), and skip what another has locked (B-430)."""
+    await depot.owe(0, rate_limit=1)
+    for _ in range(2):
+        await depot.site.write("Administrator", depot.emit)
+    make = "INSERT INTO fw_webhook_claim (webhook) SELECT name FROM doc_webhook"
+    await depot.site.store.write(lambda tx: tx.raw(make))
+    other = OverlapDepot(depot.site)
+    leased, skipped = threading.Event(), threading.Event()
+
+    def claim(tx: Tx) -> None:
+        assert len(depot.claim(tx)) == 1
+        leased.set()
+        assert skipped.wait(30), "the other claim waits"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(depot.site.store.write, claim)
+        await trio.to_thread.run_sync(leased.wait, 30)
+        assert await depot.site.store.write(other.claim) == []
+        skipped.set()
+
+
 async def test_overlapping_replays_begin_once(depot: OverlapDepot, overlap: Overlap) -> None:
     """States as one compare-and-set; one job, one Audit Event (B-252, O-80)."""
     name = await depot.failed()
@@ -93,6 +116,31 @@ async def test_overlapping_replays_begin_once(depot: OverlapDepot, overlap: Over
     assert len(await depot.rows("SELECT id FROM fw_job")) == 1
     told = "SELECT name FROM doc_audit_event WHERE action = 'webhook.replay'"
     assert len(await depot.rows(told)) == 1
+
+
+async def test_overlapping_replays_in_different_orders_do_not_deadlock(
+    depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sent deliveries have no jobs: they are locked by name themselves (B-430)."""
+    dues = await depot.owe(2)
+    names = sorted(due.delivery for due in dues)
+    await depot.site.store.write(partial(depot.settle, dues, OutcomeKind.DELIVERED))
+    record, met = AuditLog.record, threading.Event()
+
+    def recorded(audit: AuditLog, *event: Any) -> None:
+        record(audit, *event)
+        if not met.is_set():
+            met.set()
+            overlap.meet()
+
+    monkeypatch.setattr(AuditLog, "record", recorded)
+    replay = depot.site.replays.replay_many
+    first, second = await overlap(
+        as_administrator(depot.site, lambda fw: replay(fw, names[::-1])),
+        partial(depot.site.write, "Administrator", lambda fw: replay(fw, names)),
+    )
+    assert first == [Replayed(name) for name in names[::-1]]
+    assert [type(refusal) for refusal in second] == [ConflictError] * 2
 
 
 async def test_sweep_skips_delivery_being_replayed(depot: OverlapDepot) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -16,8 +17,10 @@ from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx, jobs
+from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.diagnostics import delivery_report
 from tests.fw_actors.actors.delivery_kit import URL, DeliverySite, ScriptedReceiver, delivering
+from tests.mail_kit import RecordingLog
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -199,6 +202,26 @@ async def test_stop_returns_cancelled_attempts_to_queue(
         found = await post.settled(delivery)
     assert (found["status"], found["attempts"]) == ("Sent", 1)
     assert receiver.times[1:] == [0]  # at once, not after a lease
+
+
+async def test_stop_logs_lease_that_store_cannot_release(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/operating.md: the delivery is sent again when its lease ends."""
+
+    def overloaded(*_: Any) -> None:
+        raise OverloadedError
+
+    receiver, log = ScriptedReceiver(["hang", "200"]), RecordingLog()
+    async with delivering(tmp_path, receiver, log=log) as post:
+        await post.webhook(timeout=60)
+        [delivery] = await post.emit()
+        await trio.sleep(1)
+        monkeypatch.setattr(Deliveries, "release", overloaded)
+    assert log.of("delivery.not_given_back") == [{"delivery": delivery}]
+    async with delivering(tmp_path, receiver, seed=2) as post:
+        assert (await post.settled(delivery))["status"] == "Sent"
+        assert receiver.times[1] > 60
 
 
 async def test_concurrent_dispatchers_send_events_once(

@@ -16,6 +16,7 @@ from fw_actors.runtime import Ref, SeededEntropy, SilentLog, TrioClock, open_run
 from fw_actors.store import StatementError
 from supervisors.children import actor_child
 from supervisors.tree import open_supervisor
+from tests.mail_kit import RecordingLog
 
 T = TypeVar("T")
 SECONDS = 2.0
@@ -40,8 +41,8 @@ class BlockableStore:
 
 
 @asynccontextmanager
-async def probing(store: Any) -> AsyncIterator[Ref]:
-    log: Any = SilentLog()
+async def probing(store: Any, log: Any = None) -> AsyncIterator[Ref]:
+    log = log or SilentLog()
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
         child = actor_child("probe", lambda: StoreProbe(store))
         async with open_supervisor(runtime, "top", [child], stop_seconds=1.0):
@@ -81,6 +82,18 @@ async def test_read_with_deadline_returns_none_on_store_error(
             assert await read_with_deadline(probe, lambda tx: 7, SECONDS) is None
         store.error = None
         assert await read_with_deadline(probe, lambda tx: 7, SECONDS) == 7
+
+
+async def test_store_probe_logs_defect_but_no_unavailable_store(
+    autojump_clock: MockClock,
+) -> None:
+    """docs/operating.md: `probe.failed` is a defect of the code."""
+    store, log = BlockableStore(), RecordingLog()
+    async with probing(store, log) as probe:
+        for error in (OverloadedError("busy"), StatementError("broken"), ValueError("a defect")):
+            store.error = error
+            await read_with_deadline(probe, lambda tx: 7, SECONDS)
+    assert log.of("probe.failed") == [{"error": "ValueError: a defect"}]
 
 
 async def test_read_with_deadline_returns_none_without_running_probe(

@@ -18,6 +18,7 @@ from fw_actors.mail import Template
 from fw_actors.ops.data_migrations import run_pending
 from fw_actors.ops.site import Site
 from fw_actors.runtime import SeededEntropy, TrioClock
+from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from fw_actors.store import Store
 from supervisors.service.tree import RunningService, open_service
 from tests.mail_kit import RecordingLog
@@ -93,6 +94,45 @@ async def test_transport_method_calls_the_app_and_jobs_run(
         assert str(message["link"]).startswith(PUBLIC)
         assert await service.site.read("Administrator", lambda fw: fw.exists("Role", "Marked"))
     assert str(message["link"]) not in str(log.entries)
+
+
+async def fail_webhook(site: Site, since: int) -> str:
+    """Make a Webhook all of whose attempts have failed since then (ms); return its name."""
+    fields = {"event_type": "Custom", "custom_event": "a.b", "secret": "s"}
+
+    def work(fw: Any) -> str:
+        hook = fw.new_doc("Webhook", url="https://receiver.test", **fields).insert()
+        fw.db.sql(
+            "INSERT INTO fw_webhook_health (webhook, failures, failing_since, last_error,"
+            " last_failure) VALUES (:name, 7, :since, 'HTTP 500', :last)",
+            {"name": hook.name, "since": since, "last": START_MS},
+        )
+        return str(hook.name)
+
+    return await site.write("Administrator", work)
+
+
+async def test_sweep_logs_failing_receiver_and_its_recovery(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    log = RecordingLog()
+    async with worker(tmp_path, log, receiver_notice=1) as service:
+        name = await fail_webhook(service.site, START_MS - 2 * MS_PER_HOUR)
+        await trio.sleep(120)
+        assert log.of("receiver.failing") == [{"webhook": name}]
+        succeeded = "UPDATE fw_webhook_health SET failures = 0, failing_since = NULL"
+        await service.site.store.write(lambda tx: tx.raw(succeeded))
+        await trio.sleep(60)
+    assert log.of("receiver.recovered") == [{"webhook": name}]
+    assert log.of("receiver.disabled") == []
+
+
+async def test_sweep_logs_disabled_webhook(tmp_path: Path, autojump_clock: MockClock) -> None:
+    log = RecordingLog()
+    async with worker(tmp_path, log, receiver_notice=0, disable_after_days=1) as service:
+        name = await fail_webhook(service.site, START_MS - 2 * MS_PER_DAY)
+        await trio.sleep(120)
+    assert log.of("receiver.disabled") == [{"webhook": name}]
 
 
 async def test_external_commits_at_start_and_stop_make_no_dead_letters(
