@@ -7,7 +7,7 @@ one waits for it: the order is forced, and no clock decides.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -229,32 +229,38 @@ async def test_emit_during_webhook_rename_has_new_name(site: Site, overlap: Over
     assert await receivers(site) == {("renamed", "renamed")}
 
 
-async def test_overlapping_webhook_saves_of_two_processes_apply_in_both(
+@pytest.fixture
+async def processes(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The later of two saves publishes the subscriptions of both (B-46)."""
+) -> AsyncIterator[tuple[Site, Site]]:
+    """Two processes of one service, which share their subscriptions."""
     memory = shared_memory()
     async with AsyncExitStack() as stack:
-        processes = []
+        made = []
         for number in (1, 2):
             shared = SharedSubscriptions(os.dup(memory), ProcessPlace(number, 2))
             opened = patient_site(postgres_url, monkeypatch, shared)
-            processes.append(await stack.enter_async_context(opened))
+            made.append(await stack.enter_async_context(opened))
         os.close(memory)
-        one, other = processes
+        yield made[0], made[1]
 
-        def save(fw: Any) -> None:
-            fields = {"event_type": "Custom", "custom_event": "order.shipped", "secret": "s"}
-            fw.new_doc("Webhook", url="https://x.test", **fields).insert()
 
-        await Overlap(one, postgres_url)(
-            as_administrator(one, save), partial(other.write, "Administrator", save)
-        )
-        for site in processes:
-            told = await site.write(
-                "Administrator", lambda fw: fw.webhooks.emit("order.shipped", {})
-            )
-            assert len(told["deliveries"]) == 2
+def watch_orders(fw: Any) -> str:
+    fields = {"event_type": "Custom", "custom_event": "order.shipped", "secret": "s"}
+    return str(fw.new_doc("Webhook", url="https://x.test", **fields).insert().name)
+
+
+async def test_overlapping_webhook_saves_of_two_processes_apply_in_both(
+    processes: tuple[Site, Site], postgres_url: str
+) -> None:
+    """The later of two saves publishes the subscriptions of both (B-46)."""
+    one, other = processes
+    await Overlap(one, postgres_url)(
+        as_administrator(one, watch_orders), partial(other.write, "Administrator", watch_orders)
+    )
+    for site in processes:
+        told = await site.write("Administrator", lambda fw: fw.webhooks.emit("order.shipped", {}))
+        assert len(told["deliveries"]) == 2
 
 
 async def test_sign_in_during_password_change_is_refused(site: Site, overlap: Overlap) -> None:

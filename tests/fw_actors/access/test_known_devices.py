@@ -36,6 +36,7 @@ def test_device_key_is_browser_kind_and_network() -> None:
     assert len({key(), key(CHROME), key(address="198.51.100.7"), key(address="2001:db8::1")}) == 4
     assert key(address="2001:db8::1") == key(address="2001:db8:0:9::2")
     assert key("") != key()
+    assert key("a" * 400 + "b") == key("a" * 400 + "c") != key("a" * 399 + "b"), "400 characters"
 
 
 @pytest.mark.usefixtures("on_both_stores")
@@ -93,6 +94,21 @@ async def test_known_devices_kept_are_the_most_recent(
     assert [await sign_in(number) for number in (1, 2, 3)] == [False, True, True]
     assert not await sign_in(2)
     assert await sign_in(1)
+
+
+async def test_known_device_is_written_once_a_day(office: Office) -> None:
+    """Else each sign-in would write a row more."""
+
+    async def seen() -> int:
+        await office.site.store.write(lambda tx: record_device(tx, "ann", key()))
+        [(at,)] = await office.sql("SELECT seen FROM fw_known_device")
+        return int(at)
+
+    first = await seen()
+    await trio.sleep(86_399)
+    assert await seen() == first
+    await trio.sleep(1)
+    assert await seen() == first + 86_400_000
 
 
 @pytest.mark.usefixtures("on_both_stores")

@@ -47,6 +47,22 @@ async def test_paused_webhook_keeps_due_deliveries_in_order(
     assert sent == [first, other, first, second]
 
 
+async def test_resume_of_webhook_wakes_dispatcher(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """What waits is claimed at once, and not by the poll of the next second."""
+    receiver = ScriptedReceiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        webhook = await post.webhook()
+        await pause(post, webhook)
+        [delivery] = await post.emit()
+        await trio.sleep(10.5)
+        resumed = trio.current_time() - receiver.began
+        await resume(post, webhook)
+        await post.settled(delivery)
+    assert receiver.posts[0].at == pytest.approx(resumed, abs=0.1)
+
+
 async def test_webhook_pause_ends_by_itself(tmp_path: Path, autojump_clock: MockClock) -> None:
     receiver = ScriptedReceiver(["200"])
     async with delivering(tmp_path, receiver) as post:

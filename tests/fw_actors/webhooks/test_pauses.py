@@ -119,8 +119,30 @@ async def test_save_of_webhook_read_before_pause_keeps_pause(office: Office, web
 
 async def test_pause_with_new_end_keeps_beginning(office: Office, webhook: str) -> None:
     first = await pause(office, webhook, 60)
+    await trio.sleep(1)
     later = await pause(office, webhook)
     assert (later.since, later.until) == (first.since, None)
+
+
+async def test_pause_after_end_of_another_has_new_beginning(office: Office, webhook: str) -> None:
+    """One that has ended by itself is no pause (B-303), and so resuming it writes no event."""
+    first = await pause(office, webhook, 60)
+    await trio.sleep(61)
+    await resume(office, webhook)
+    assert [action for action, *_ in await audit(office)] == ["webhook.pause"]
+    await pause(office, webhook, 60)
+    await trio.sleep(61)
+    later = await pause(office, webhook)
+    assert later.since == first.since + 122_000
+
+
+@pytest.mark.parametrize("seconds", [1, 366 * 86_400])
+async def test_pause_accepts_limits_of_its_duration(
+    office: Office, webhook: str, seconds: int
+) -> None:
+    """Between 1 and 31,622,400 seconds (B-303)."""
+    paused = await pause(office, webhook, seconds)
+    assert paused.until - paused.since == seconds * 1000
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 366 * 86_400 + 1])

@@ -66,6 +66,17 @@ async def test_rate_limit_is_shared_by_processes(office: Office) -> None:
         assert 36 <= sum(second <= at < second + 1 for at in times) <= 44
 
 
+async def test_claim_names_time_at_which_rate_limit_allows_next(office: Office) -> None:
+    """The Dispatcher sleeps until then; a due delivery would have it claim without a pause."""
+    await office.subscribe(rate_limit=2)
+    await emit(office, 5)
+    node = ClaimingNode(office)
+    for _ in range(2):  # the second one leases nothing
+        batch = await node.claim()
+        assert (batch.more, batch.next_at) == (False, office.site.clock.now() + 500)
+    assert len(node.times) == 1
+
+
 async def test_rate_limit_continues_after_clock_set_back(office: Office) -> None:
     """The stored time is hours ahead until the next claim replaces it (B-312)."""
     await office.subscribe(rate_limit=10)

@@ -158,3 +158,26 @@ async def test_restart_publishes_subscriptions_to_other_processes(
     assert await other.do(emit) == 0
     await one.site.store.write(one.site.subscriptions.read_at_start)
     assert await other.do(emit) == 1
+
+
+@stores
+async def test_webhook_change_skips_its_own_transaction_if_snapshot_is_lost(
+    offices: tuple[Office, Office], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write then reads the stored Webhooks: not its own change (B-41)."""
+
+    def no_memory(*_: object) -> int:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(os, "pwrite", no_memory)
+    one, _ = offices
+    hook = await one.subscribe()
+
+    def work(fw: Any) -> int:
+        doc = fw.get_doc("Webhook", hook)
+        doc.custom_event = "other.event"
+        doc.save()
+        return emit(fw)
+
+    assert await one.do(work) == 1
+    assert await one.do(emit) == 0

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fw_actors.store import Tx
+from fw_actors.store.transaction import AfterCommit
+from fw_actors.webhooks.subscriptions import SubscriptionCache
+from tests.forwarding_tx import ForwardingTx
 from tests.fw_actors.office import Office, open_office
 from tests.fw_actors.webhooks.claim_kit import ClaimingProcess
 
@@ -99,7 +104,9 @@ async def test_change_by_other_process_is_unseen(office: Office, tmp_path: Path)
 
 
 async def test_outside_change_after_start_is_unseen(tmp_path: Path) -> None:
-    """A change is not seen until a restart, be it before the first write (B-42)."""
+    """A change is not seen until a restart, be it before the first write (B-40, B-42)."""
+    async with open_office(tmp_path):
+        pass  # creates the roles, which are documents that a Webhook may watch
     async with open_office(tmp_path) as running, open_office(tmp_path) as other:
         await other.subscribe()
         assert await running.do(emit) == 0
@@ -145,6 +152,54 @@ async def test_saves_in_same_transaction_are_all_seen(counter: Office) -> None:
 
     await counter.do(work)
     assert await counter.do(emit) == 3
+
+
+class OpenTx(ForwardingTx):
+    """A transaction that another one overlaps: it is committed when the test says so."""
+
+    def __init__(self, inner: Tx) -> None:
+        super().__init__(inner)
+        self._callbacks: list[AfterCommit] = []
+
+    def before_statement(self, params: Mapping[str, Any]) -> None:
+        pass
+
+    def after_commit(self, callback: AfterCommit, *, once: bool = False) -> None:
+        self._callbacks.append(callback)
+
+    def commit(self) -> None:
+        for callback in self._callbacks:
+            callback()
+
+
+async def test_rows_read_before_overlapping_save_are_not_cached(office: Office) -> None:
+    """On PostgreSQL a write that has read them may be committed after the save (B-41)."""
+    cache = SubscriptionCache(office.site.registry)
+
+    def read(tx: Tx) -> OpenTx:
+        cache.of(opened := OpenTx(tx))
+        return opened
+
+    opened = await office.site.store.write(read)
+    await office.subscribe()
+    await office.site.store.write(cache.renew_after_commit)
+    opened.commit()
+    assert cache.used is not None
+    assert list(cache.used.custom) == ["note.shared"]
+
+
+async def test_overlapping_saves_leave_no_cached_rows(office: Office) -> None:
+    """Neither may have read the other's change: the next write reads both (B-41)."""
+    cache = SubscriptionCache(office.site.registry)
+
+    def save(tx: Tx) -> OpenTx:
+        cache.renew_after_commit(opened := OpenTx(tx))
+        return opened
+
+    opened = [await office.site.store.write(save) for _ in range(2)]
+    for each in opened:
+        each.commit()
+    assert cache.used is None
 
 
 async def test_db_set_change_is_seen(office: Office) -> None:
