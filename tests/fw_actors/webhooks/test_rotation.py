@@ -14,6 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.documents import rest
+from fw_actors.documents.fields import iso
 from fw_actors.errors import ValidationError
 from fw_actors.webhooks.signing_keys import SecretRotation, end_rotation, rotate
 from tests.fw_actors.actors.delivery_kit import SECRET, DeliverySite, delivering
@@ -186,6 +187,29 @@ async def test_rotation_refuses_invalid_values_with_field(
         with pytest.raises(ValidationError) as refusal:
             await turn(post, name, secret, overlap)
     assert refusal.value.extra["field"] == field
+
+
+async def test_rotation_accepts_longest_overlap(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """`overlap` is at most 720 hours (B-350)."""
+    async with delivering(tmp_path, Receiver(["200"])) as post:
+        told = await turn(post, await post.webhook(), overlap=720)
+        assert told.old_until == iso(post.site.clock.now() + 720 * 3_600_000)
+
+
+async def test_rotation_without_overlap_replaces_unreadable_secret(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """One that cannot be decrypted cannot go on signing, and blocks no rotation without it."""
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        name = await post.webhook()
+        damage = "UPDATE doc_webhook SET secret = 'damaged'"
+        await post.site.store.write(lambda tx: tx.raw(damage))
+        with pytest.raises(ValidationError, match="Rotate without an overlap") as refusal:
+            await turn(post, name, NEW, 1)
+        assert refusal.value.extra["field"] == "overlap"
+        await turn(post, name, NEW, 0)
+        assert verified(await next_post(post, receiver)) == [NEW]
 
 
 async def test_rotation_seals_and_hides_old_secret(

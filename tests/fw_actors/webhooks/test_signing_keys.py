@@ -80,6 +80,22 @@ def test_signing_keys_name_missing_or_unreadable_secret(
     )
 
 
+def test_old_secret_signs_until_its_end() -> None:
+    """The overlap ends at its time (B-352)."""
+    old = VAULT.seal("old", "Webhook", "old_secret", "r")
+    keys, webhook = SigningKeys(VAULT), replace(hook(), old_secret=old, old_until=1_000)
+    key = keys.old_of(webhook, 999)
+    assert key is not None
+    assert sign(key, b"msg_1", b"1800000000", b"{}") == by(b"old")
+    assert keys.old_of(webhook, 1_000) is None
+
+
+def test_unreadable_old_secret_is_left_out() -> None:
+    """Only the current one is required: the delivery is sent, with one signature."""
+    webhook = replace(hook(), old_secret="damaged", old_until=1_000)
+    assert SigningKeys(VAULT).old_of(webhook, 999) is None
+
+
 def test_signing_keys_cache_is_bounded() -> None:
     keys, first = SigningKeys(VAULT), hook("raw")
     key = keys.of(first)
