@@ -11,14 +11,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from fw_actors import __version__
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
+from fw_cli.service import run_logged, warn_of_environment
 from tests.fw_cli.conftest import CommandLine
 from tests.live_site import NO_TLS, eventually
+from tests.mail_kit import RecordingLog
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +145,29 @@ def test_unknown_variable_is_logged_by_service_and_worker(fw: CommandLine) -> No
     assert code == 0
     assert "worker.stopped" in log
     assert f"warning: environment: {said}" in fw.done("start")
+
+
+def test_environment_that_shows_secrets_is_logged() -> None:
+    """docs/operating.md: once if they could not be overwritten, and not otherwise."""
+    log = RecordingLog()
+    for exposed in (True, False):
+        context = Mock(spec=CommandContext, exposed=exposed, config=Mock(warnings=()))
+        warn_of_environment(context, log)  # type: ignore[arg-type]
+    assert [event for event, _ in log.entries] == ["service.environment_shows_secrets"]
+
+
+def test_defect_of_service_is_logged_and_ends_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/operating.md: `service.crashed` has the traceback; the command fails with a sentence."""
+    for hook in ("threading.excepthook", "sys.unraisablehook"):
+        monkeypatch.setattr(hook, None)  # set for the rest of the process, and put back
+    log, defect = RecordingLog(), RuntimeError("a defect")
+
+    async def run() -> None:
+        raise defect
+
+    with pytest.raises(CommandFailed, match="the service has crashed; see its log"):
+        run_logged(run, log, tuned=False)  # type: ignore[arg-type]
+    assert log.entries == [("service.crashed", {"exc_info": defect})]
 
 
 def test_workers_join_service_and_exit_0(fw: CommandLine) -> None:

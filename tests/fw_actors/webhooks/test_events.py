@@ -302,6 +302,15 @@ async def test_commit_with_event_wakes_dispatcher(tmp_path: Path) -> None:
         assert nudges == [1, 1]
 
 
+async def test_event_for_several_webhooks_wakes_dispatcher(tmp_path: Path) -> None:
+    recorded: list[str] = []
+    async with open_office(tmp_path, recorded=recorded.append) as office:
+        for _ in range(2):
+            await office.subscribe()
+        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    assert recorded == ["webhook"]
+
+
 async def test_role_change_emits_user_update_event(office: Office) -> None:
     """A change of a child row is an update of its parent (B-19)."""
     await office.hire("ada")

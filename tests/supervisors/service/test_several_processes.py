@@ -417,6 +417,7 @@ def test_process_that_finds_no_database_waits_for_it(tmp_path: Path) -> None:
         assert site.process is not None
         assert site.process.poll() is None
         assert httpx.get(f"{site.url}/api/health", timeout=30).status_code == 200
+        assert "process.waits_for_store" in log_of(site)
         cluster.start()
         eventually(lambda: len(ready_processes(site)) == 2)
         assert site.end() == 0
