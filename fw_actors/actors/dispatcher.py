@@ -196,7 +196,8 @@ class Dispatcher(Actor):
             self.context.log.error("delivery.claim_unusable", error=str(error))
             await self._release_claim(batch)
             return
-        self._packed = True
+        if due:  # else the deliveries of an unusable claim may still be leased
+            self._packed = True
         self._record_turns(batch)
         self._more = batch.more
         unstarted = self._start_all(due, plan)

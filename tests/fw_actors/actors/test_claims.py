@@ -13,11 +13,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from fw_actors.errors import OverloadedError
 from fw_actors.http import Endpoint, ReceiverResponse, ResponseTimeout
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.store import Tx
 from fw_actors.webhooks import claims
 from fw_actors.webhooks.claims import DeliveryClaims, Lease, Leased
+from fw_actors.webhooks.deliveries import Deliveries
 from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 from tests.mail_kit import RecordingLog
 
@@ -115,6 +117,26 @@ async def test_claim_with_damaged_frames_is_given_back_and_read_row_by_row(
     assert len(log.of("delivery.claim_unusable")) == 1
     assert sorted(sent(receiver)) == OWN
     assert {round(post.at) for post in receiver.posts} == {0}
+
+
+async def test_claim_with_damaged_frames_expires_if_store_cannot_release_it(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its deliveries are claimed after their leases, row by row: a lasting defect does not keep
+    them for another lease (B-217)."""
+
+    def overloaded(*_: object) -> None:
+        raise OverloadedError
+
+    receiver, log = ScriptedReceiver(["200"]), RecordingLog()
+    change_frames(monkeypatch, extend_first_frame_over_second)
+    monkeypatch.setattr(Deliveries, "release_claim", overloaded)
+    async with delivering(tmp_path, receiver, log=log) as post:
+        for delivery in await emit_to_all(post):
+            with trio.fail_after(60):
+                assert (await post.settled(delivery))["status"] == "Sent"
+    assert len(log.of("delivery.claim_unusable")) == 1
+    assert {round(got.at) for got in receiver.posts} == {40}
 
 
 KIB = 1024

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from trio.testing import MockClock
 
+from fw_actors.actors.dispatcher import receiver_health
 from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 
 
@@ -56,3 +57,16 @@ async def test_receiver_health_ignores_internal_failures(
             await post.settled(delivery)
         shown = await health(post)
     assert (shown["health"], shown["failures"]) == ("healthy", 0)
+
+
+async def test_receiver_health_is_empty_while_dispatcher_does_not_answer(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Pages are shown without it."""
+    async with delivering(tmp_path, ScriptedReceiver(["200"])) as post:
+        dispatcher = post.runtime.ref("dispatcher")
+        await post.webhook()
+        [delivery] = await post.emit()
+        await post.settled(delivery)
+        assert await receiver_health(dispatcher, 1.0) == {"https://receiver.example:443": "healthy"}
+    assert await receiver_health(dispatcher, 1.0) == {}

@@ -15,8 +15,10 @@ from trio.testing import MockClock
 from fw_actors.actors.delivery import Attempt, AttemptsInFlight, SlotFreed
 from fw_actors.actors.dispatcher import BATCH_SECONDS
 from fw_actors.actors.queue_worker import WakeUp
+from fw_actors.errors import OverloadedError
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
+from fw_actors.runtime import KeyedPool, Message
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import ClaimedBatch
 from fw_actors.webhooks.deliveries import Deliveries
@@ -272,6 +274,39 @@ async def test_leased_delivery_without_slot_is_returned_uncounted(
             found = await post.settled(delivery)
     assert (found["status"], found["attempts"]) == ("Sent", 1)
     assert receiver.times[1] <= 12
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_leased_delivery_without_actor_is_returned_and_claimed_again(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    """The pool may refuse one; its receiver's slot is free again at once. If the store is too busy
+    to release the lease, the lease expires."""
+    receiver, tell, release = ScriptedReceiver(["200"]), KeyedPool.tell, Deliveries.release
+    refused: list[str] = []
+
+    def refuse_once(pool: KeyedPool, key: str, message: Message) -> bool:
+        if refused:
+            return tell(pool, key, message)
+        refused.append(key)
+        return False
+
+    def overloaded(*given: Any) -> bool:
+        if busy:
+            raise OverloadedError
+        return release(*given)
+
+    monkeypatch.setattr(KeyedPool, "tell", refuse_once)
+    monkeypatch.setattr(Deliveries, "release", overloaded)
+    async with delivering(tmp_path, receiver, per_receiver_concurrency=1) as post:
+        await post.webhook(timeout=10)
+        first, second = [await post.emit(), await post.emit()]
+        for [delivery] in (first, second):
+            assert (await post.settled(delivery))["attempts"] == 1
+        [shown] = await receivers(post)
+    assert refused == first
+    assert shown["in_flight"] == 0
+    assert [got.at > 39 for got in receiver.posts] == [False, busy]
 
 
 async def emitted(post: DeliverySite, count: int) -> list[str]:

@@ -32,6 +32,7 @@ from tests.fw_actors.http.lookups import found, loopback, v4, v6
 from tests.fw_actors.http.receiver import OK, Talk, always, headers, once, receiving
 
 LONG, SHORT = 30.0, 0.3
+UNSUPPORTED = 200  # no address family
 
 
 async def test_dial_connects_to_ipv6_address() -> None:
@@ -53,6 +54,16 @@ async def test_dial_skips_refusing_address() -> None:
     async with receiving(always(OK)) as receiver:
         port = receiver.port
         lookup = found(v6("::1", port), v4("127.0.0.2", port), v4("127.0.0.1", port))
+        async with open_sender(lookup=lookup) as sender:
+            answer = await sender.post(receiver.target("localhost"), b"{}", headers, timeout=LONG)
+            assert answer.status == 200
+
+
+async def test_dial_skips_address_of_unsupported_family() -> None:
+    """Of IPv6, on a machine without it (B-146)."""
+    async with receiving(always(OK)) as receiver:
+        unsupported = (UNSUPPORTED, ("127.0.0.1", receiver.port))
+        lookup = found(unsupported, v4("127.0.0.1", receiver.port))
         async with open_sender(lookup=lookup) as sender:
             answer = await sender.post(receiver.target("localhost"), b"{}", headers, timeout=LONG)
             assert answer.status == 200
