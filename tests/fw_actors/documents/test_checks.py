@@ -47,6 +47,18 @@ async def test_insert_refusal_says_in_which_row_the_field_is(
     assert (refusal.value.extra["table"], refusal.value.extra["row"]) == ("lines", 2)
 
 
+async def test_table_has_5000_rows_at_most(desk: ShopSite) -> None:
+    """One more is 422 (D-60)."""
+
+    def insert(fw: Any, count: int) -> Any:
+        return fw.new_doc("Customer File", title=f"{count} rows", rows=[{}] * count).insert()
+
+    with pytest.raises(ValidationError, match="at most 5,000 rows") as refusal:
+        await desk.do(lambda fw: insert(fw, 5_001))
+    assert refusal.value.extra == {"field": "rows"}
+    assert len((await desk.do(lambda fw: insert(fw, 5_000))).rows) == 5_000
+
+
 async def test_empty_select_value_is_stored_as_none(desk: ShopSite) -> None:
     assert (await desk.do(lambda fw: fw.new_doc("Sample", kind="").insert())).kind is None
 

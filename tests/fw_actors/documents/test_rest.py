@@ -77,6 +77,7 @@ BAD_BODIES: list[tuple[dict[str, Any], str]] = [  # the body of an insert, the k
     ({"title": "t", "lines": ["a"]}, "lines"),
     ({"title": "t", "lines": [{"item": "a", "colour": 1}]}, "colour"),
     ({"title": "t", "lines": [{"item": 5}]}, "item"),
+    ({"title": "t", "lines": [{"item": "a", "name": 5}]}, "name"),
     ({"title": "t", "lines": [{"item": "a", "rate": "1"}]}, "rate"),
 ]
 

@@ -62,6 +62,17 @@ def test_split_by_index_separates_filters_that_an_index_answers(
     assert (len(found), len(rest)) == (sought, len(filters) - sought)
 
 
+@pytest.mark.parametrize("names", [[], ["event"] * 21])
+async def test_list_page_refuses_filter_of_too_many_or_no_fields(
+    ten: Office, names: list[Any]
+) -> None:
+    """A condition for each of thousands would hold up the store."""
+    with pytest.raises(BadRequestError, match="must name 1 to 20 fields") as refusal:
+        await listed(ten, [names, "=", "note.old"])
+    assert refusal.value.extra == {"field": "filters"}
+    assert (await listed(ten, [["event"] * 20, "=", "note.new"])).total == 4
+
+
 def test_split_by_index_uses_the_indexes_of_each_doctype() -> None:
     one = [["ref_doctype", "=", "Note"], ["docname", "=", "N"]]
     assert split_by_index(Version.meta, one) == (one, [])
