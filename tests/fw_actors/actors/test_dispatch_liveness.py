@@ -18,15 +18,18 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.documents import rest
+from fw_actors.errors import OverloadedError
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.rules.receivers import ReceiverSlots, startable
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks import claims
 from fw_actors.webhooks.claims import DeliveryClaims
+from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.events import QUEUE
 from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 from tests.fw_actors.actors.store_delays import delay_writes, delay_writes_randomly
+from tests.mail_kit import RecordingLog
 
 MAX_ANSWER_SECONDS = 0.2
 MAX_WRITE_SECONDS = 0.05
@@ -246,3 +249,20 @@ async def test_deliveries_of_changed_webhook_do_not_pause(
             await post.change(webhook, **change)
         await trio.sleep(0.05)
         assert (await post.read(waiting))["status"] == status
+
+
+async def test_dispatcher_starts_while_store_is_overloaded(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first statements are only planned then, when a claim needs them."""
+
+    def overloaded(*_: object) -> None:
+        raise OverloadedError
+
+    monkeypatch.setattr(Deliveries, "warm_up", overloaded)
+    receiver, log = ScriptedReceiver(["200"]), RecordingLog()
+    async with delivering(tmp_path, receiver, log=log) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        assert (await post.settled(delivery))["status"] == "Sent"
+    assert log.of("actor_failed") == []

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fw_actors.documents import rest
 from fw_actors.errors import BadRequestError, DuplicateError, ValidationError
 from tests.fw_actors.office import Office, open_office
 
@@ -178,6 +179,20 @@ async def test_emit_many_refuses_only_event_with_concurrent_key(
     assert sorted(d["key"] for d in await office.deliveries()) == ["k0", "k1", "k2"]
 
 
+async def test_emit_many_undoes_event_that_one_of_its_webhooks_has_received(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of events recorded one by one: no Webhook receives a refused one (B-85)."""
+    first, _ = sorted([await office.subscribe(), await office.subscribe()])
+    await office.do(lambda fw: rest.save(fw, "Webhook", first, {"enabled": 0}))
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k1"))
+    await office.do(lambda fw: rest.save(fw, "Webhook", first, {"enabled": 1}))
+    results = await office.do(lambda fw: emit_past_the_look_up(fw, monkeypatch, KEYED, 9))
+    assert [next(iter(result)) for result in results] == ["deliveries", "error", "deliveries"]
+    received = [d["key"] for d in await office.deliveries() if d["webhook"] == first]
+    assert sorted(received) == ["k0", "k2"]
+
+
 async def test_emit_many_all_undoes_batch_on_concurrent_key(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +215,22 @@ async def test_emit_many_requires_1_to_1000_events(office: Office, given: object
     with pytest.raises(ValidationError) as refusal:
         await office.do(lambda fw: fw.webhooks.emit_many(given))
     assert refusal.value.extra == {"field": "events"}
+
+
+async def test_emit_many_accepts_1000_events(office: Office) -> None:
+    """A batch has 1 to 1,000 events (B-86)."""
+    await office.subscribe()
+    assert len(await office.do(lambda fw: fw.webhooks.emit_many(events(1_000)))) == 1_000
+    assert (await office.counts())[0] == 1_000
+
+
+@pytest.mark.parametrize("given", [["name", "data"], "name", None, 5, {"name": "note.shared"}])
+async def test_emit_many_refuses_event_of_wrong_form_alone(office: Office, given: object) -> None:
+    await office.subscribe()
+    sent = [given, *events(1)]
+    refused, queued = await office.do(lambda fw: fw.webhooks.emit_many(sent))
+    assert refused["error"]["message"] == "An event must be {name, data, reference?, key?}."
+    assert len(queued["deliveries"]) == 1
 
 
 async def test_emit_many_without_subscription_queues_nothing(office: Office) -> None:

@@ -302,6 +302,14 @@ async def test_commit_with_event_wakes_dispatcher(tmp_path: Path) -> None:
         assert nudges == [1, 1]
 
 
+async def test_document_event_with_webhooks_off_queues_nothing(tmp_path: Path) -> None:
+    """`FW_WEBHOOKS=off` stops new events (B-61)."""
+    async with open_office(tmp_path, webhooks_off=True) as office:
+        await office.watch("Sales Order", "on_insert", "on_trash")
+        await office.do(lambda fw: order(fw).delete())
+        assert await office.counts() == (0, 0)
+
+
 async def test_event_for_several_webhooks_wakes_dispatcher(tmp_path: Path) -> None:
     recorded: list[str] = []
     async with open_office(tmp_path, recorded=recorded.append) as office:
