@@ -276,6 +276,19 @@ async def test_leased_delivery_without_slot_is_returned_uncounted(
     assert receiver.times[1] <= 12
 
 
+async def test_idle_receivers_beyond_number_of_slots_are_forgotten(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Else each host that a Webhook has ever named would stay in memory."""
+    async with delivering(tmp_path, ScriptedReceiver(["200"]), delivery_concurrency=2) as post:
+        for number in range(8):
+            await post.webhook(f"https://h{number}.example/hook")
+        for _ in range(3):
+            for delivery in await post.emit():
+                await post.settled(delivery)
+        assert len(await receivers(post)) <= 3
+
+
 @pytest.mark.parametrize("busy", [False, True])
 async def test_leased_delivery_without_actor_is_returned_and_claimed_again(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, busy: bool

@@ -137,6 +137,26 @@ async def test_attempt_page_continues_where_previous_page_ended(log: RecordedAtt
     assert len(set(whole)) == 7
 
 
+@pytest.mark.parametrize(("limit", "count", "more"), [(3, 3, True), (4, 4, False), (500, 4, False)])
+async def test_attempt_page_has_at_most_limit_attempts(
+    log: RecordedAttempts, limit: int, count: int, more: bool
+) -> None:
+    """A next page is named only if it has attempts (O-303)."""
+    page = await log.page(limit)
+    assert (len(page.attempts), page.next is not None) == (count, more)
+
+
+async def test_attempt_page_is_refused_to_scoped_manager(log: RecordedAttempts) -> None:
+    """A user with access scopes sees no delivery, even as System Manager (A-314)."""
+    for name in ("ann", "bob"):
+        await log.office.hire(name, "System Manager", password=None)
+    scope = {"user": "bob", "allow": "Role", "for_value": "System Manager"}
+    await log.office.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
+    assert len((await log.page(user="ann")).attempts) == 4
+    with pytest.raises(PermissionDeniedError):
+        await log.page(user="bob")
+
+
 async def test_attempt_search_beyond_indexes_covers_newest_attempts(
     log: RecordedAttempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +225,7 @@ async def test_attempt_page_requires_permission_to_list_deliveries(log: Recorded
     [
         ({"result": "late"}, "result"),
         ({"code": 99}, "responseStatus"),
+        ({"code": 1000}, "responseStatus"),
         ({"since": "soon"}, "since"),
     ],
 )
@@ -220,9 +241,19 @@ async def test_attempt_page_refuses_values_out_of_range(log: RecordedAttempts) -
             await log.page(limit, **wanted)
 
 
-@pytest.mark.parametrize("text", ["", "1", "1.2", "x.2.d", "1.-2.d", "1.2.", f"{'9' * 16}.1.d"])
+@pytest.mark.parametrize(
+    "text", ["", "1", "1.2", "x.2.d", "1.-2.d", "1.2.", f"{'9' * 16}.1.d", "\xb2.1.d"]
+)
 def test_attempt_place_round_trips_and_refuses_malformed_text(text: str) -> None:
     cursor = AttemptCursor(17, "msg_a.b", 3)
     assert read_cursor(str(cursor)) == cursor
     with pytest.raises(BadRequestError):
         read_cursor(text)
+
+
+def test_attempt_filter_accepts_limits_and_ignores_empty_texts() -> None:
+    """O-302: a status has three digits; a form sends its empty fields too."""
+    for code in (100, 999):
+        assert attempt_filter(code=code).response_status == code
+    empty = attempt_filter(webhook="", result="", error="", since="", until="")
+    assert empty == AttemptFilter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError
 from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.diagnostics import delivery_report
 from fw_actors.webhooks.erasure import erasable, erase, erase_many, payload_batches
+from tests.fw_actors.actors.delivery_kit import URL, ScriptedReceiver, delivering
 from tests.fw_actors.office import Office
 from tests.fw_actors.webhooks.claim_kit import OutcomeDepot, emit
 from tests.plans import Access, accesses, unsought
@@ -64,6 +66,25 @@ async def test_replay_refuses_erased_delivery(office: Office) -> None:
     told = report.as_json(ServiceState(running=True))
     assert told["erased"] == at
     assert [each["request"] for each in told["recorded"]] == [None]
+
+
+async def test_erased_delivery_shows_no_request(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Its body is erased, and the signature of that body is of no use (B-361)."""
+
+    async with delivering(tmp_path, ScriptedReceiver(["200"])) as post:
+
+        async def requests() -> list[Any]:
+            report = await post.site.read("Administrator", lambda fw: delivery_report(fw, delivery))
+            told = report.as_json(ServiceState(running=True))
+            return [each["request"] for each in told["recorded"]]
+
+        await post.webhook()
+        [delivery] = await post.emit()
+        await post.settled(delivery)
+        [shown] = await requests()
+        assert shown.url == URL
+        await post.site.write("Administrator", lambda fw: erase(fw, post.site.audit, delivery))
+        assert await requests() == [None]
 
 
 async def test_erase_refuses_delivery_in_progress(office: Office) -> None:
