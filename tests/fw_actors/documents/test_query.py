@@ -89,6 +89,7 @@ async def test_filter_operators_return_matching_rows(shelf: ShopSite) -> None:
 
 BAD_FILTERS: list[Any] = [
     [["count"]], [["count", "="]], [["count", "=", 1, 2]], ["count", "=", 1], ["count"], [5],
+    [["count", [], 1]], [["count", {}, 1]], [[{}, "=", 1]],
     [["count", "==", 1]], [["count", "LIKE", "x"]], [["count", "=", "1"]], [["count", "=", True]],
     [["count", "is null", "false"]], [["count", "is null", 2]], [["count", "is null", []]],
     [["count", "=", 2**53 + 1]], [["count", "in", 1]], [["count", "in", "12"]],

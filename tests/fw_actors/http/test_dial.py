@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -62,7 +63,7 @@ async def test_dial_skips_refusing_address() -> None:
 async def test_dial_skips_address_of_unsupported_family() -> None:
     """Of IPv6, on a machine without it (B-146)."""
     async with receiving(always(OK)) as receiver:
-        unsupported = (UNSUPPORTED, ("127.0.0.1", receiver.port))
+        unsupported: Any = (UNSUPPORTED, ("127.0.0.1", receiver.port))
         lookup = found(unsupported, v4("127.0.0.1", receiver.port))
         async with open_sender(lookup=lookup) as sender:
             answer = await sender.post(receiver.target("localhost"), b"{}", headers, timeout=LONG)
