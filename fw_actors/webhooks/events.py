@@ -629,7 +629,11 @@ def _reference(reference: object) -> tuple[str | None, str | None]:
         raise ValidationError("reference must be {doctype, name}.", field="reference")
     doctype, name = reference["doctype"], reference["name"]
     if not (_is_line(doctype) and _is_line(name)):
-        raise ValidationError("reference must be {doctype, name}, both text.", field="reference")
+        raise ValidationError(
+            f"reference must be {{doctype, name}}, each 1 to {KEY_CHARACTERS} characters of text "
+            "without control characters.",
+            field="reference",
+        )
     return doctype, name
 
 

@@ -91,6 +91,17 @@ async def test_emit_does_not_redact_custom_data(office: Office) -> None:
     assert (await office.deliveries())[0]["payload"]["data"] == {"password": "x"}
 
 
+@pytest.mark.parametrize("part", ["doctype", "name"])
+async def test_too_long_reference_is_refused_with_its_limit(office: Office, part: str) -> None:
+    """A reference is stored in fields of 140 characters (B-77, B-183)."""
+    longest = {"doctype": "Note", "name": "x"} | {part: "x" * 140}
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, reference=longest))
+    there = longest | {part: "x" * 141}
+    with pytest.raises(ValidationError, match="1 to 140 characters") as refusal:
+        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, reference=there))
+    assert refusal.value.extra == {"field": "reference"}
+
+
 async def test_emit_records_reference_without_lookup(office: Office) -> None:
     """`reference` is not looked up (B-77)."""
     await office.subscribe()
