@@ -194,7 +194,8 @@ MAX_RETRY_AFTER_SECONDS: Final = 3600
 RETRY_AFTER_STATUSES: Final = frozenset({429, 503})
 """The statuses whose `Retry-After` counts."""
 
-_SECONDS: Final = re.compile(r"[0-9]{1,18}\Z")
+_DIGITS: Final = re.compile(r"0*([0-9]+)\Z")
+_MAX_DIGITS: Final = 4  # of `MAX_RETRY_AFTER_SECONDS`; a longer number is not converted
 _DATE: Final = re.compile(r"[A-Za-z]{3,9},? [ -~]{15,40}\Z")
 
 
@@ -209,8 +210,10 @@ def retry_after_seconds(status: int, value: str | None, now: int) -> float:
     if value is None or status not in RETRY_AFTER_STATUSES:
         return 0.0
     text = value.strip()
-    if _SECONDS.match(text):
-        return float(min(MAX_RETRY_AFTER_SECONDS, int(text)))
+    if digits := _DIGITS.match(text):
+        if len(digits[1]) > _MAX_DIGITS:
+            return float(MAX_RETRY_AFTER_SECONDS)
+        return float(min(MAX_RETRY_AFTER_SECONDS, int(digits[1])))
     if not _DATE.match(text):
         return 0.0
     try:
