@@ -36,6 +36,7 @@ from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import GUEST
 from fw_actors.errors import (
     ConflictError,
+    DuplicateError,
     FwError,
     InvalidTokenError,
     PermissionDeniedError,
@@ -360,9 +361,13 @@ def invite(
     """
     if not fw.rights.manages:
         raise PermissionDeniedError
-    if name is None:
-        name = canonical_email(email)
-    made = add_user(fw, name, email, full_name, roles)
+    chosen = canonical_email(email) if name is None else name
+    try:
+        made = add_user(fw, chosen, email, full_name, roles)
+    except DuplicateError as refusal:
+        if name is None:  # only the e-mail was given
+            raise DuplicateError(refusal.message, field="email") from None
+        raise
     sent = link_mail.send(fw, LinkKind.INVITATION, made["name"])
     return Invited(made["name"], made["email"], sent)
 

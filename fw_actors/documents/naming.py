@@ -97,7 +97,7 @@ def name_for(doc: DocType, tx: Tx, entropy: Entropy, is_taken: Callable[[str], b
     given = str(getattr(doc, naming.field) or "") if naming.kind == "field" else doc.name
     chosen = validate_name(given, meta)
     if is_taken(chosen):
-        raise DuplicateError(f"{meta.name} {chosen} already exists.")
+        raise DuplicateError(f"{meta.name} {chosen} already exists.", field=naming.field or "name")
     return chosen
 
 

@@ -417,8 +417,10 @@ def _operand(meta: Meta, name: str, operator: str, value: Any) -> Any:
     if operator == "like":
         return _pattern(meta, name, value)
     if operator in _LIST_OPERATORS or operator == "between":
-        if not isinstance(value, list | tuple) or (operator == "between" and len(value) != 2):
-            raise BadRequestError(f"{operator} must have a list as its value.", field="filters")
+        is_range = operator == "between"
+        if not isinstance(value, list | tuple) or (is_range and len(value) != 2):
+            wanted = "a list of two values" if is_range else "a list"
+            raise BadRequestError(f"{operator} must have {wanted} as its value.", field="filters")
         return [_one_operand(meta, name, each) for each in value]
     return _one_operand(meta, name, value)
 

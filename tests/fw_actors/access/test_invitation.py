@@ -159,3 +159,12 @@ async def test_invitation_to_a_used_email_names_the_email(site: MailSite, name: 
     with pytest.raises(DuplicateError) as refused:
         await site.do(invite, user="Administrator")
     assert refused.value.extra["field"] == "email"
+
+
+async def test_invitation_to_an_invited_email_names_the_email(site: MailSite) -> None:
+    """A-234: the invited account has the e-mail as its name, but only the e-mail was given."""
+    invite = partial(recovery.invite, link_mail=site.link_mail, email="ida@example.test")
+    await site.do(invite, user="Administrator")
+    with pytest.raises(DuplicateError) as refused:
+        await site.do(invite, user="Administrator")
+    assert refused.value.extra == {"field": "email"}

@@ -127,3 +127,16 @@ async def test_document_names_are_case_sensitive(desk: ShopSite) -> None:
     assert await desk.do(lambda fw: role(fw, "BOSS")) == "BOSS"
     with pytest.raises(DuplicateError):
         await desk.do(lambda fw: role(fw, "boss"))
+
+
+@pytest.mark.parametrize(
+    ("doctype", "field", "value"), [("Role", "name", "Bosun"), ("Customer", "title", "Ada")]
+)
+async def test_taken_name_names_its_field(
+    desk: ShopSite, doctype: str, field: str, value: str
+) -> None:
+    """A taken name is refused like another taken value: with its field (D-63)."""
+    await desk.do(lambda fw: fw.new_doc(doctype, **{field: value}).insert())
+    with pytest.raises(DuplicateError) as refusal:
+        await desk.do(lambda fw: fw.new_doc(doctype, **{field: value}).insert())
+    assert refusal.value.extra == {"field": field}

@@ -113,6 +113,12 @@ async def test_invalid_filter_is_a_bad_request(shelf: ShopSite) -> None:
             pytest.fail(f"{filters} found {await names(shelf, filters)}")
 
 
+async def test_refused_range_states_the_number_of_values(shelf: ShopSite) -> None:
+    """`between` takes a list of two values (D-30); a list of one is a list too."""
+    with pytest.raises(BadRequestError, match=r"^between must have a list of two values"):
+        await names(shelf, [["count", "between", [1]]])
+
+
 async def test_filter_value_of_wrong_type_names_column(desk: ShopSite) -> None:
     """A value of a wrong type is 400 with the key's name (H-18, D-61)."""
     for column in ("creation", "modified", "docstatus", "idx"):
