@@ -80,7 +80,7 @@ class UserAdministration:
         """Create an account and send its invitation. See `recovery.invite`."""
         with self._audit.suppressed(fw.tx):  # the invitation's event covers the account
             made = recovery.invite(fw, self._link_mail, email, name, full_name, roles)
-        self._audit.record(fw, Action.INVITE, made.user, {"roles": list(roles)})
+        self._audit.record(fw, Action.INVITE, made.user, {"roles": list(dict.fromkeys(roles))})
         return made
 
     def resend_invite(self, fw: Fw, user: str) -> SentLink:

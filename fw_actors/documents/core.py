@@ -19,7 +19,7 @@ from fw_actors.documents.fields import (
     Text,
     Vault,
 )
-from fw_actors.documents.handle import DocType
+from fw_actors.documents.handle import DocType, Fw
 from fw_actors.errors import NotFoundError
 from fw_actors.rules.receivers import MAX_RATE
 
@@ -60,6 +60,13 @@ class User(DocType, naming="given"):
     new_password = NewPassword(
         description="Sets the password when the document is saved; never stored or shown."
     )
+
+    def before_save(self, fw: Fw) -> None:
+        """Keep one row for each role, the first."""
+        first: dict[str, HasRole] = {}
+        for row in self.roles:
+            first.setdefault(row.role, row)
+        self.roles = list(first.values())
 
 
 class UserPermission(DocType, name="User Permission", naming="random"):

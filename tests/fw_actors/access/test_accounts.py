@@ -40,6 +40,17 @@ async def test_account_is_found_by_canonical_name_and_e_mail(office: Office) -> 
     ]  # fmt: skip
 
 
+async def test_role_that_is_given_twice_is_stored_once(office: Office) -> None:
+    """A-26: the first row of a role stays."""
+    roles = [{"role": role} for role in ("Event Publisher", "System Manager", "Event Publisher")]
+    await office.do(
+        lambda fw: fw.new_doc("User", name="ada", email="ada@x.test", roles=roles).insert()
+    )
+    await change(office, "ada", roles=[*roles, *roles])
+    rows = await office.do(lambda fw: [(r.role, r.idx) for r in fw.get_doc("User", "ada").roles])
+    assert rows == [("Event Publisher", 1), ("System Manager", 2)]
+
+
 TAKEN = [  # name, e-mail, the field to blame
     ("ADA", "other@x.test", "name"),
     ("\uff21da", "other@x.test", "name"),
