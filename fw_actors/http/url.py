@@ -33,7 +33,11 @@ _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x20\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ud800-\udfff]"
 )
-_VISIBLE: Final = "".join(map(chr, range(0x21, 0x7F)))
+# RFC 3986 allows none of `"<>^`{|}` in a URL, and servers such as Tomcat refuse a request line with
+# one. It allows brackets only around an IPv6 address, but queries have them (`ids[]=1`) and servers
+# accept them; a % that is already there is kept.
+_SENDABLE: Final = "".join(sorted(set(map(chr, range(0x21, 0x7F))) - set('"<>^`{|}')))
+_ALL_SENDABLE: Final = re.compile(f"[{re.escape(_SENDABLE)}]*")
 
 
 class Origin(NamedTuple):
@@ -90,8 +94,9 @@ def parse_endpoint(url: str | bytes, *, development: bool = False) -> Endpoint:
 
     Args:
         url: as an administrator wrote it. A host name that is not ASCII is converted by IDNA 2008
-            (UTS 46), such a path to percent-encoded UTF-8; everything else is sent as written.
-            Bytes, which raw SQL can store on SQLite, are refused.
+            (UTS 46). In path and query, what a URL must not contain is percent-encoded (B-131);
+            everything else is sent as written. Bytes, which raw SQL can store on SQLite, are
+            refused.
         development: whether http is allowed for hosts other than literal loopback ones.
 
     Raises:
@@ -203,4 +208,4 @@ def _name(host: str) -> str:
 
 def _path(rest: str) -> str:
     path = rest if rest.startswith("/") else f"/{rest}"
-    return path if path.isascii() else quote(path, safe=_VISIBLE)
+    return path if _ALL_SENDABLE.fullmatch(path) else quote(path, safe=_SENDABLE)

@@ -34,6 +34,12 @@ def test_parse_endpoint_returns_canonical_form(
     assert (target.origin, target.authority, target.path) == (origin, authority, path)
 
 
+def test_characters_that_no_url_may_have_are_sent_encoded() -> None:
+    """B-131: servers refuse a request line with one of them; the others stay as written."""
+    path = parse_endpoint('https://h/{id}|"<a>`^?q={x}&ids[]=1&%7b%zz=~').path
+    assert path == "/%7Bid%7D%7C%22%3Ca%3E%60%5E?q=%7Bx%7D&ids[]=1&%7b%zz=~"
+
+
 BAD = [
     ("", "absolute"),
     ("example.com/hook", "absolute"),
