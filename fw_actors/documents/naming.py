@@ -26,6 +26,8 @@ NAME_RULE: Final = (
 )
 _NAMINGS: Final = "naming must be given, random, field:<field> or series:<prefix>.#####"
 _SERIES: Final = re.compile(r"series:(?P<prefix>[^#/]*?)\.(?P<digits>#+)\Z")
+_DOT_SEGMENTS: Final = frozenset({".", ".."})
+"""Names that no browser can request: it resolves them in each URL, also percent-encoded."""
 _MAX_NUMBER_DIGITS: Final = 19  # the digits of the largest number in 64 bits
 
 
@@ -107,13 +109,18 @@ def random_name(entropy: Entropy) -> str:
 
 
 def validate_name(name: object, meta: Meta) -> str:
-    """Return the name if a document may have it. Raises: ValidationError."""
+    """Return the name if a document may be given it. Raises: ValidationError."""
     field = meta.naming.field or "name"
     if not isinstance(name, str) or not name.strip():
         raise ValidationError(f"{field} is required: it becomes the document's name.", field=field)
     if not is_name(name):
         raise ValidationError(
             f"{name[:60]!r} cannot be a document's name: {NAME_RULE}.", field=field
+        )
+    if name in _DOT_SEGMENTS:
+        raise ValidationError(
+            f"{name!r} cannot be a document's name: in an address it is a step in the path.",
+            field=field,
         )
     return str.__str__(name)
 

@@ -21,7 +21,8 @@ GOOD = [
     "a b",
     "100%",
     "a\\b",
-    "..",
+    "...",
+    ".x",
     "日本語\u3000名前",
     "👩\u200d🔬",
 ]
@@ -32,7 +33,22 @@ async def test_given_name_up_to_140_characters_is_kept(desk: ShopSite, name: str
     assert await desk.do(lambda fw: role(fw, name)) == name
 
 
-BAD = ["", " ", "x" * 141, "a/b", "/", "a\nb", "a\tb", "nul\x00", "half \ud800", " a", "a ", 5]
+BAD = [
+    "",
+    " ",
+    "x" * 141,
+    "a/b",
+    "/",
+    "a\nb",
+    "a\tb",
+    "nul\x00",
+    "half \ud800",
+    " a",
+    "a ",
+    5,
+    ".",
+    "..",
+]
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -140,3 +156,17 @@ async def test_taken_name_names_its_field(
     with pytest.raises(DuplicateError) as refusal:
         await desk.do(lambda fw: fw.new_doc(doctype, **{field: value}).insert())
     assert refusal.value.extra == {"field": field}
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_stored_dot_name_stays_changeable(desk: ShopSite, name: str) -> None:
+    """A document that had the name before the rule can be renamed (D-100)."""
+
+    def renamed(fw: Any) -> str:
+        role(fw, "Bosun")
+        fw.db.sql("UPDATE doc_role SET name = :name WHERE name = 'Bosun'", {"name": name})
+        doc = fw.get_doc("Role", name)
+        doc.rename("Mate")
+        return str(fw.get_doc("Role", "Mate").name)
+
+    assert await desk.do(renamed) == "Mate"
