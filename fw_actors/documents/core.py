@@ -233,6 +233,11 @@ class Webhook(DocType, naming="given"):
         read_only=True, description="When the pause ends; empty: until it is resumed."
     )
 
+    def before_save(self, fw: Fw) -> None:
+        """Store the defaults of a limit and an ordering that were emptied: clients read a value."""
+        self.rate_limit = self.rate_limit or 0
+        self.ordering = self.ordering or UNORDERED
+
 
 def missing_delivery(name: str) -> NotFoundError:
     """Return the error for a name of no Webhook Delivery."""

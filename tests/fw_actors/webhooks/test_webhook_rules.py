@@ -42,6 +42,27 @@ async def test_webhook_accepts_valid_fields(office: Office) -> None:
     assert await office.sql("SELECT count(*) FROM doc_webhook") == [(len(GOOD),)]
 
 
+@pytest.mark.parametrize("empty", [{"rate_limit": None}, {"ordering": None}, {"ordering": ""}])
+async def test_emptied_limit_or_ordering_is_stored_as_the_default(
+    office: Office, empty: dict[str, Any]
+) -> None:
+    """`rate_limit` is a number, and `ordering` is one of two values (B-310, B-320)."""
+
+    def shown(fw: Any, webhook: Any) -> list[object]:
+        stored = fw.get_doc("Webhook", webhook.name)
+        return [stored.rate_limit, stored.ordering]
+
+    def work(fw: Any) -> list[list[object]]:
+        made = fw.new_doc("Webhook", **{**CUSTOM, **empty}).insert()
+        changed = fw.new_doc("Webhook", **CUSTOM, rate_limit=5, ordering="document").insert()
+        for field, value in empty.items():
+            setattr(changed, field, value)
+        return [shown(fw, made), shown(fw, changed.save())]
+
+    rest = [5, "none"] if "ordering" in empty else [0, "document"]
+    assert await office.do(work) == [[0, "none"], rest]
+
+
 UNWATCHABLE = [  # B-18
     "Webhook", "Webhook Delivery", "Audit Event", "Version", "Error Log", "Email Delivery",
 ]  # fmt: skip
