@@ -29,6 +29,7 @@ _TIMINGS: Final = 3
 _SLOW_MS: Final = 1000.0
 # OWASP Password Storage Cheat Sheet: memory (KiB) and passes of equal strength, one lane.
 _SUFFICIENT_COSTS: Final = ((47_104, 1), (19_456, 2), (12_288, 3), (9_216, 4), (7_168, 5))
+_LEAST_WORK: Final = 2 * 19_456  # KiB by passes, of the default
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def _demo(demo: DemoFacts | None, login: LoginPolicy) -> Iterator[Finding]:
         yield warning(
             f"the sign-in page offers the demo account {login.demo_user}, which cannot be used: "
             f"it is {'disabled' if demo.exists else 'missing'}",
-            "Create the account, or remove login.demoUser.",
+            f"{'Enable' if demo.exists else 'Create'} the account, or offer none.",
         )
     elif SYSTEM_MANAGER in demo.roles:
         yield warning(
@@ -147,9 +148,12 @@ def _hash(milliseconds: float, argon2: Argon2) -> Finding:
             "Unset FW_ARGON2; the default is 19456,2,1.",
         )
     if milliseconds > _SLOW_MS:
+        can_be_lowered = argon2.memory_kib * argon2.time > _LEAST_WORK
         return warning(
             f"{took}: each core handles less than one sign-in per second",
-            "Lower FW_ARGON2, to no less than 19456,2,1.",
+            "Lower FW_ARGON2, to no less than 19456,2,1."
+            if can_be_lowered
+            else "Repeat fw doctor while the machine is idle. FW_ARGON2 must not be lower.",
         )
     return ok(took)
 
@@ -278,7 +282,8 @@ def _configuration_findings(config: Config) -> Iterator[Finding]:
     if not config.ops.scheduler:
         yield warning(
             "ops.scheduler is false: expired rows are not deleted automatically",
-            "Run fw sweep auth hourly and fw sweep webhooks daily, or set ops.scheduler to true.",
+            "Run fw sweep auth hourly, and fw sweep webhooks and fw sweep audit daily; or set "
+            "ops.scheduler to true.",
         )
 
 

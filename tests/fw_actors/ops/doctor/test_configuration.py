@@ -44,6 +44,14 @@ def test_doctor_warns_of_a_doubtful_configuration(changes: dict[str, Any], word:
     assert word in only
 
 
+@pytest.mark.parametrize("sweep", ["auth", "webhooks", "audit"])
+def test_doctor_names_each_sweep_that_a_scheduler_would_run(sweep: str) -> None:
+    """O-130: the remedy replaces all sweeps of the scheduler (O-70, O-71)."""
+    section = evaluate_configuration(make_config(HERE, scheduler=False))
+    (remedy,) = (each.todo for each in section.findings if "ops.scheduler" in each.text)
+    assert f"fw sweep {sweep}" in remedy
+
+
 def test_doctor_warns_of_passwords_too_short_to_scrub() -> None:
     plain = make_config(HERE)
     config = dataclasses.replace(

@@ -142,6 +142,14 @@ def test_doctor_warns_of_a_demo_account_that_can_administer(
     assert [each.level.value for each in section.findings if word in each.text] == [level]
 
 
+@pytest.mark.parametrize(("exists", "remedy"), [(True, "Enable"), (False, "Create")])
+def test_doctor_says_how_a_demo_account_becomes_usable(exists: bool, remedy: str) -> None:
+    """O-130: an account that is disabled exists already."""
+    section = evaluate_sign_in(SignInFacts(1, 0, 30.0, DemoFacts(exists, False, ())), DEMO, DEFAULT)
+    (unusable,) = (each for each in section.findings if "cannot be used" in each.text)
+    assert unusable.todo.startswith(remedy)
+
+
 @pytest.mark.parametrize(
     ("cost", "milliseconds", "level"),
     [
@@ -154,6 +162,17 @@ def test_doctor_warns_of_a_cheap_or_slow_hash(
 ) -> None:
     section = evaluate_sign_in(SignInFacts(1, 0, milliseconds), NO_DEMO, cost)
     assert [each.level.value for each in section.findings if "FW_ARGON2" in each.text] == [level]
+
+
+@pytest.mark.parametrize(
+    ("cost", "advice"), [(Argon2(1 << 20, 4, 1), "Lower"), (DEFAULT, "idle"),
+                         (Argon2(7168, 5, 1), "idle")],
+)  # fmt: skip
+def test_doctor_advises_to_lower_only_a_cost_that_can_be_lower(cost: Argon2, advice: str) -> None:
+    """O-145: the default is the lowest cost, also if a busy machine takes long for it."""
+    section = evaluate_sign_in(SignInFacts(1, 0, 1500.0), NO_DEMO, cost)
+    (slow,) = (each for each in section.findings if "less than one sign-in" in each.text)
+    assert advice in slow.todo
 
 
 def test_doctor_counts_outdated_password_hashes() -> None:
