@@ -260,6 +260,7 @@ class WaitingDelivery:
         rate_limit: of its Webhook, in requests a second; 0 without one.
         behind: the earlier delivery of its document that it waits for; empty without one.
         cancelled: whether its last attempt is a cancellation, which sent nothing.
+        erased: whether its body was erased.
     """
 
     now: int
@@ -278,6 +279,7 @@ class WaitingDelivery:
     rate_limit: int = 0
     behind: str = ""
     cancelled: bool = False
+    erased: bool = False
 
     @property
     def paused(self) -> bool:
@@ -353,11 +355,19 @@ def _paused(facts: WaitingDelivery, due: int) -> Explanation:
 def _failed(facts: WaitingDelivery) -> Explanation:
     sent = facts.attempts - facts.cancelled  # a cancellation is recorded as an attempt
     how = "was cancelled" if facts.cancelled else "failed permanently"
-    text = (
-        f"It {how} after {sent} of {facts.max_attempts} attempts. "
-        f"{facts.error} To send it again, use fw webhooks replay."
-    )
+    text = f"It {how} after {sent} of {facts.max_attempts} attempts. {facts.error} {_replay(facts)}"
     return Explanation(WaitReason.FAILED, None, text)
+
+
+def _replay(facts: WaitingDelivery) -> str:
+    """Return how a failed delivery is sent again, or why it cannot be (B-253, B-254, B-361)."""
+    if facts.webhook_enabled is None:
+        return "It cannot be sent again, because its Webhook was deleted."
+    if facts.erased:
+        return "It cannot be sent again, because its body was erased."
+    if not facts.webhook_enabled:
+        return "To send it again, enable its Webhook, and use fw webhooks replay."
+    return "To send it again, use fw webhooks replay."
 
 
 def _leased(facts: WaitingDelivery, until: int) -> Explanation:

@@ -16,10 +16,11 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors import __version__
-from fw_actors.documents.core import missing_delivery
+from fw_actors.documents.core import Webhook, missing_delivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import ValidationError
 from fw_actors.http import NetworkError, Sender, Times, parse_endpoint
 from fw_actors.ops.site import Site
@@ -60,6 +61,9 @@ _JOB: Final = Statement(
     .limit(1)
 )
 
+_WEBHOOKS: Final = table_of(Webhook).table.c
+_FORMER: Final = Statement(sa.select(_WEBHOOKS.former_delivery).where(_WEBHOOKS.name == _NAME))
+
 
 def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
     """Return the facts about a waiting delivery. Raises: NotFoundError."""
@@ -67,6 +71,8 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
     if row is None:
         raise missing_delivery(delivery)
     webhook = registry.tables["Webhook"].fetch(tx, row["webhook"])
+    if webhook is not None and delivery <= (tx.scalar(_FORMER, key=row["webhook"]) or ""):
+        webhook = None  # it has the name of the deleted one to which the delivery belongs
     job = tx.one(_JOB, key=delivery) or (0, None, None, 0, "", None)
     number, next_at, lease, expired_leases, partition, ordering_key = job
     receivers = receivers_of(tx)
@@ -99,6 +105,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
         ahead=ahead,
         in_flight=in_flight,
         cancelled=is_cancellation(row["error"]),
+        erased=row["erased"] is not None,
     )
 
 

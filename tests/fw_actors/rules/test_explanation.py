@@ -36,6 +36,10 @@ AHEAD = (
     "It is due. Deliveries to https://receiver.test:443 that are due before it: {}; leased for an "
     "attempt: {}."
 )
+FAILED: dict[str, Any] = {
+    "status": DeliveryStatus.FAILED, "attempts": 6, "next_at": None, "error": "The error."
+}  # fmt: skip
+ENDED_AS_FAILED = "It failed permanently after 6 of 6 attempts. The error."
 DISABLED = (
     "Its Webhook is disabled: unless the Webhook is enabled first, the next attempt fails, and "
     "nothing is sent."
@@ -55,11 +59,8 @@ ENDED = (
             WaitReason.SENT, None, "It was sent, and the receiver answered 2xx.",
         ),
         (
-            {"status": DeliveryStatus.FAILED, "attempts": 6, "next_at": None,
-             "error": "The error."},
-            WaitReason.FAILED, None,
-            "It failed permanently after 6 of 6 attempts. The error. To send it again, use fw "
-            "webhooks replay.",
+            FAILED, WaitReason.FAILED, None,
+            f"{ENDED_AS_FAILED} To send it again, use fw webhooks replay.",
         ),
         (
             {"status": DeliveryStatus.FAILED, "attempts": 4, "next_at": None,
@@ -67,6 +68,18 @@ ENDED = (
             WaitReason.FAILED, None,
             "It was cancelled after 3 of 6 attempts. The error. To send it again, use fw webhooks "
             "replay.",
+        ),
+        (
+            {**FAILED, "webhook_enabled": False}, WaitReason.FAILED, None,
+            f"{ENDED_AS_FAILED} To send it again, enable its Webhook, and use fw webhooks replay.",
+        ),
+        (
+            {**FAILED, "erased": True}, WaitReason.FAILED, None,
+            f"{ENDED_AS_FAILED} It cannot be sent again, because its body was erased.",
+        ),
+        (
+            {**FAILED, "webhook_enabled": None, "erased": True}, WaitReason.FAILED, None,
+            f"{ENDED_AS_FAILED} It cannot be sent again, because its Webhook was deleted.",
         ),
         (
             {"next_at": None}, WaitReason.NO_JOB, None,

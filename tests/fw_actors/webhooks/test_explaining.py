@@ -73,6 +73,19 @@ async def test_waiting_shows_disabled_or_deleted_webhook(office: Office) -> None
     assert (await look(office, delivery)).webhook_enabled is None
 
 
+async def test_waiting_does_not_take_another_webhook_of_the_name_for_its_own(
+    office: Office,
+) -> None:
+    """A replay of such a delivery is refused, because its Webhook was deleted (B-253)."""
+    hook = await office.subscribe()
+    delivery = await emit(office)
+    await office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
+    await office.sql("UPDATE doc_webhook_delivery SET status = 'Failed', attempts = 1")
+    await office.sql("DELETE FROM fw_job")
+    await office.subscribe(name=hook)
+    assert (await look(office, delivery)).webhook_enabled is None
+
+
 async def test_waiting_of_unknown_delivery_is_not_found(office: Office) -> None:
     with pytest.raises(NotFoundError):
         await look(office, "msg_none")
