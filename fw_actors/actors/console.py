@@ -32,12 +32,14 @@ from fw_actors.actors.console_view import (
     ConsoleSample,
     ConsoleView,
     DeadLetterShown,
+    Receiver,
     Traces,
     merged_history,
     merged_view,
     node_shown,
     paths_of,
     rates_of,
+    with_stored,
 )
 from fw_actors.actors.dispatcher import Pause, Resume
 from fw_actors.actors.metrics import Counter
@@ -51,7 +53,6 @@ from fw_actors.ops.site import Site
 from fw_actors.runtime import ActorError, ActorRef, Runtime
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.events import QUEUE
-from fw_actors.webhooks.receivers import Receiver, with_stored
 from fw_actors.webhooks.subscriptions import stale_webhooks
 
 VIEW_SECONDS: Final = 1.0

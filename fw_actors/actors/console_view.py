@@ -8,17 +8,17 @@ with its process (`dispatcher@2` is that of process 2), and a receiver is shown 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import trio
 
 from fw_actors.errors import OverloadedError
-from fw_actors.ops.console_facts import StoreFacts
+from fw_actors.ops.console_facts import StoredReceiver, StoreFacts
+from fw_actors.rules.receivers import FAILURES
 from fw_actors.runtime import ActorRef, Clock, Message, NodeSnapshot
 from fw_actors.runtime.clock import MS_PER_SECOND
-from fw_actors.webhooks.receivers import HEALTH_ORDER, Receiver, with_stored
 
 SEPARATOR: Final = "@"
 DEAD_LETTERS_SHOWN: Final = 100
@@ -210,6 +210,74 @@ class DeadLetterShown(msgspec.Struct, frozen=True):
     message: str
     reason: str
     at: int
+
+
+HEALTH_ORDER: Final = ("paused", "failing", "slow", "healthy", "untried")
+"""The order of the list: those that need attention first."""
+
+
+class Receiver(msgspec.Struct, frozen=True, rename="camel"):
+    """A receiver: its slots, their use, its health, and its waiting deliveries. Times in ms."""
+
+    origin: str
+    in_flight: int
+    window: int
+    limit: int
+    health: str
+    """healthy, slow, failing, paused, or untried: nothing was sent there since the start."""
+    failures: int = 0
+    """Attempts that have failed since the last success."""
+    failing_since: int | None = None
+    """The time of the first of these failures."""
+    last_error: str = ""
+    webhooks: int = 0
+    waiting: int = 0
+    """Deliveries that wait in the store for all processes, at most 1,000 of a Webhook."""
+    more_wait: bool = False
+    last_success: int | None = None
+
+
+def with_stored(live: Sequence[Receiver], stored: Sequence[StoredReceiver]) -> list[Receiver]:
+    """Merge the receivers that processes know with the stored facts; return them, the worst first.
+
+    A receiver that is failing by the store is failing, whatever a process has seen since its start.
+    A receiver that no process knows is added if deliveries wait for it or fail.
+    """
+    known = {each.origin: each for each in stored}
+    found = [_with_stored(each, known.pop(each.origin, None)) for each in live]
+    found += [
+        _with_stored(Receiver(each.origin, 0, 0, 0, "untried"), each)
+        for each in known.values()
+        if each.waiting or each.failures >= FAILURES
+    ]
+    return sorted(found, key=_urgency)
+
+
+def _urgency(each: Receiver) -> tuple[int, int, int, int, str]:
+    order = HEALTH_ORDER.index(each.health)
+    return order, -each.failures, -each.waiting, -each.in_flight, each.origin
+
+
+def _with_stored(receiver: Receiver, stored: StoredReceiver | None) -> Receiver:
+    if stored is None:
+        return receiver
+    shown = msgspec.structs.replace(
+        receiver,
+        webhooks=stored.webhooks,
+        waiting=stored.waiting,
+        more_wait=stored.more_wait,
+        last_success=stored.last_success,
+    )
+    if stored.failures <= receiver.failures:
+        return shown
+    fails = stored.failures >= FAILURES and receiver.health != "paused"
+    return msgspec.structs.replace(
+        shown,
+        health="failing" if fails else receiver.health,
+        failures=stored.failures,
+        failing_since=stored.failing_since,
+        last_error=stored.last_error,
+    )
 
 
 class ConsoleView(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,4 +1,9 @@
-"""The stored facts that the console shows: queues, lockouts, deliveries, failures, jobs."""
+"""The stored facts that the console shows: queues, lockouts, receivers, deliveries, failures, jobs.
+
+In the console a receiver is an origin, to which several Webhooks may point. They are read from the
+small table of outcomes and from bounded counts, so that they cost the same for any number of
+deliveries.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +15,25 @@ import sqlalchemy as sa
 
 from fw_actors.access.attempts import IDENTIFIER as IDENTIFIER_KIND
 from fw_actors.access.attempts import counter_key, shown_key
+from fw_actors.documents.core import Webhook
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
 from fw_actors.ops import mail_queue, queued_jobs
 from fw_actors.ops.queued_jobs import JobFacts, newest_jobs
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.runtime.clock import MS_PER_HOUR
 from fw_actors.store import QueueStats, Statement, Tx, jobs
-from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT
+from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT, WEBHOOK_HEALTH
 from fw_actors.webhooks import events
 from fw_actors.webhooks.attempts import read_trace
 from fw_actors.webhooks.events import QUEUE
-from fw_actors.webhooks.health import label_of_webhook
+from fw_actors.webhooks.health import (
+    MAX_WAITING_DELIVERIES,
+    label_of_webhook,
+    receiver_of,
+    waiting_deliveries,
+)
 from fw_actors.webhooks.pacing import WebhookPause, paused_webhooks
-from fw_actors.webhooks.receivers import StoredReceiver, stored_receivers
 
 MAX_LOCKS: Final = 50
 MAX_IDENTIFIERS: Final = 2_000
@@ -82,6 +93,86 @@ class FailureGroup(msgspec.Struct, frozen=True, rename="camel"):
     deliveries: int
     first: int
     last: int
+
+
+MAX_WEBHOOKS: Final = 200
+"""The maximum number of Webhooks that are read, those with most consecutive failures first."""
+
+
+class StoredReceiver(msgspec.Struct, frozen=True, rename="camel"):
+    """The stored facts about a receiver. Times in ms.
+
+    `waiting` counts at most 1,000 deliveries of each of its `webhooks`; beyond that `more_wait` is
+    set. `failures` is the highest number of consecutive failures among the Webhooks.
+    """
+
+    origin: str
+    webhooks: int
+    waiting: int
+    more_wait: bool
+    failures: int
+    failing_since: int | None
+    last_error: str
+    last_success: int | None
+
+
+_W: Final = table_of(Webhook).table.c
+_HEALTH: Final = WEBHOOK_HEALTH.c
+_FAILURES: Final = sa.func.coalesce(_HEALTH.failures, 0)
+_WEBHOOKS: Final = Statement(
+    sa.select(
+        _W.name,
+        _W.url,
+        _FAILURES,
+        _HEALTH.failing_since,
+        sa.func.coalesce(_HEALTH.last_error, ""),
+        _HEALTH.last_success,
+    )
+    .select_from(_W.name.table.outerjoin(WEBHOOK_HEALTH, _HEALTH.webhook == _W.name))
+    .where(_W.enabled == 1)
+    .order_by(_FAILURES.desc(), _W.name)
+    .limit(MAX_WEBHOOKS)
+)
+
+
+def stored_receivers(tx: Tx) -> list[StoredReceiver]:
+    """Return the receivers of enabled Webhooks, by origin."""
+    found: dict[str, StoredReceiver] = {}
+    for name, url, failures, since, error, success in tx.rows(_WEBHOOKS):
+        origin = receiver_of(url)
+        if not origin:
+            continue
+        waiting = waiting_deliveries(tx, name)
+        own = StoredReceiver(
+            origin=origin,
+            webhooks=1,
+            waiting=waiting,
+            more_wait=waiting >= MAX_WAITING_DELIVERIES,
+            failures=failures,
+            failing_since=since if failures else None,
+            last_error=error if failures else "",
+            last_success=success,
+        )
+        known = found.get(origin)
+        found[origin] = own if known is None else _together(known, own)
+    return [found[origin] for origin in sorted(found)]
+
+
+def _together(one: StoredReceiver, other: StoredReceiver) -> StoredReceiver:
+    worst = max(one, other, key=lambda each: each.failures)
+    return StoredReceiver(
+        origin=one.origin,
+        webhooks=one.webhooks + other.webhooks,
+        waiting=one.waiting + other.waiting,
+        more_wait=one.more_wait or other.more_wait,
+        failures=worst.failures,
+        failing_since=worst.failing_since,
+        last_error=worst.last_error,
+        last_success=max(
+            (each for each in (one.last_success, other.last_success) if each is not None),
+            default=None,
+        ),
+    )
 
 
 class SendingProcess(msgspec.Struct, frozen=True, rename="camel"):

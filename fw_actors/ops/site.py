@@ -52,8 +52,8 @@ from fw_actors.webhooks.cancellation import Cancellations
 from fw_actors.webhooks.deliveries import DeliveryRenames, NamesOfDeletedWebhooks
 from fw_actors.webhooks.events import CustomEvents, DeliveryRecorder, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
+from fw_actors.webhooks.outage_notices import OutageEnds, ReceiverNotices
 from fw_actors.webhooks.pacing import Pauses
-from fw_actors.webhooks.receivers import OutageEnds, ReceiverNotices
 from fw_actors.webhooks.replay import BulkReplays, Replays, RunsOfDeletedUsers
 from fw_actors.webhooks.subscriptions import (
     SharedSubscriptions,

@@ -27,7 +27,7 @@ from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_HOUR
 from fw_actors.store import Statement, Tx
 from fw_actors.webhooks.claims import StoredWebhook
-from fw_actors.webhooks.receivers import FwFactory
+from fw_actors.webhooks.outage_notices import FwFactory
 
 KEY_CACHE_SIZE: Final = 1024
 

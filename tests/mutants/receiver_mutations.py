@@ -37,7 +37,7 @@ RECEIVERS: Final = (
     ),
     Mutation(
         "two processes report a dead receiver twice",
-        "fw_actors/webhooks/receivers.py",
+        "fw_actors/webhooks/outage_notices.py",
         "if not self._take(fw.tx, OutageAction.NOTICE, found, since):",
         "if self._take(fw.tx, OutageAction.NOTICE, found, since) is None:",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
@@ -178,14 +178,14 @@ RECEIVERS: Final = (
     ),
     Mutation(
         "a failing Webhook is not disabled",
-        "fw_actors/webhooks/receivers.py",
+        "fw_actors/webhooks/outage_notices.py",
         "doc.__dict__.update(enabled=0, ",
         "doc.__dict__.update(",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
     ),
     Mutation(
         "a disabled Webhook is not reported by mail",
-        "fw_actors/webhooks/receivers.py",
+        "fw_actors/webhooks/outage_notices.py",
         "        self._mail(fw, Template.WEBHOOK_DISABLED, found, since)\n",
         "",
     ),

@@ -16,13 +16,14 @@ from fw_actors.actors.console_view import (
     ConsoleView,
     DeadLetterShown,
     Node,
+    Receiver,
     Trace,
     merged_history,
     merged_view,
+    with_stored,
 )
 from fw_actors.config import ProcessPlace
-from fw_actors.ops.console_facts import StoreFacts
-from fw_actors.webhooks.receivers import Receiver, StoredReceiver, with_stored
+from fw_actors.ops.console_facts import StoredReceiver, StoreFacts
 from supervisors.service.control_channel import PeerAnswers
 
 ACTOR = Node("/service/mailer", "mailer", "actor", "running", 1, 0, 64, 1, 0, 7, 0.5, 0, 1, "")

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from fw_actors.config import ProcessPlace
+from fw_actors.ops.console_facts import stored_receivers
 from fw_actors.ops.doctor import examine
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.health import health_of
-from fw_actors.webhooks.receivers import stored_receivers
 from fw_actors.webhooks.subscriptions import SharedSubscriptions
 from supervisors.service.processes import shared_memory
 from tests.fw_actors.office import Office, open_office

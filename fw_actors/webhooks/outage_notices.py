@@ -1,8 +1,4 @@
-"""Receivers as operators see them: a list for the console, and notices of dead receivers.
-
-In the console a receiver is an origin, to which several Webhooks may point. The list is read from
-the small table of outcomes and from bounded counts, so that it costs the same for any number of
-deliveries.
+"""Notices of failing receivers, and of the end of a failure.
 
 A notice is about one Webhook, which is also disabled if the site is configured so. The Sweeper
 takes a step each minute (B-340 to B-346). A step is one action for one Webhook in one transaction:
@@ -11,10 +7,9 @@ it first marks the action in the row, so that only one of several processes take
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.core import Webhook
@@ -41,160 +36,10 @@ from fw_actors.rules.receivers import (
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import WEBHOOK_HEALTH
 from fw_actors.webhooks.events import CustomEvents
-from fw_actors.webhooks.health import (
-    MAX_WAITING_DELIVERIES,
-    public_label,
-    receiver_of,
-    waiting_deliveries,
-)
-
-MAX_WEBHOOKS: Final = 200
-"""The maximum number of Webhooks that are read, those with most consecutive failures first."""
-
-
-class StoredReceiver(msgspec.Struct, frozen=True, rename="camel"):
-    """The stored facts about a receiver. Times in ms.
-
-    `waiting` counts at most 1,000 deliveries of each of its `webhooks`; beyond that `more_wait` is
-    set. `failures` is the highest number of consecutive failures among the Webhooks.
-    """
-
-    origin: str
-    webhooks: int
-    waiting: int
-    more_wait: bool
-    failures: int
-    failing_since: int | None
-    last_error: str
-    last_success: int | None
-
+from fw_actors.webhooks.health import public_label
 
 _W: Final = table_of(Webhook).table.c
 _HEALTH: Final = WEBHOOK_HEALTH.c
-_FAILURES: Final = sa.func.coalesce(_HEALTH.failures, 0)
-_WEBHOOKS: Final = Statement(
-    sa.select(
-        _W.name,
-        _W.url,
-        _FAILURES,
-        _HEALTH.failing_since,
-        sa.func.coalesce(_HEALTH.last_error, ""),
-        _HEALTH.last_success,
-    )
-    .select_from(_W.name.table.outerjoin(WEBHOOK_HEALTH, _HEALTH.webhook == _W.name))
-    .where(_W.enabled == 1)
-    .order_by(_FAILURES.desc(), _W.name)
-    .limit(MAX_WEBHOOKS)
-)
-
-
-def stored_receivers(tx: Tx) -> list[StoredReceiver]:
-    """Return the receivers of enabled Webhooks, by origin."""
-    found: dict[str, StoredReceiver] = {}
-    for name, url, failures, since, error, success in tx.rows(_WEBHOOKS):
-        origin = receiver_of(url)
-        if not origin:
-            continue
-        waiting = waiting_deliveries(tx, name)
-        own = StoredReceiver(
-            origin=origin,
-            webhooks=1,
-            waiting=waiting,
-            more_wait=waiting >= MAX_WAITING_DELIVERIES,
-            failures=failures,
-            failing_since=since if failures else None,
-            last_error=error if failures else "",
-            last_success=success,
-        )
-        known = found.get(origin)
-        found[origin] = own if known is None else _together(known, own)
-    return [found[origin] for origin in sorted(found)]
-
-
-def _together(one: StoredReceiver, other: StoredReceiver) -> StoredReceiver:
-    worst = max(one, other, key=lambda each: each.failures)
-    return StoredReceiver(
-        origin=one.origin,
-        webhooks=one.webhooks + other.webhooks,
-        waiting=one.waiting + other.waiting,
-        more_wait=one.more_wait or other.more_wait,
-        failures=worst.failures,
-        failing_since=worst.failing_since,
-        last_error=worst.last_error,
-        last_success=max(
-            (each for each in (one.last_success, other.last_success) if each is not None),
-            default=None,
-        ),
-    )
-
-
-HEALTH_ORDER: Final = ("paused", "failing", "slow", "healthy", "untried")
-"""The order of the list: those that need attention first."""
-
-
-class Receiver(msgspec.Struct, frozen=True, rename="camel"):
-    """A receiver: its slots, their use, its health, and its waiting deliveries. Times in ms."""
-
-    origin: str
-    in_flight: int
-    window: int
-    limit: int
-    health: str
-    """healthy, slow, failing, paused, or untried: nothing was sent there since the start."""
-    failures: int = 0
-    """Attempts that have failed since the last success."""
-    failing_since: int | None = None
-    """The time of the first of these failures."""
-    last_error: str = ""
-    webhooks: int = 0
-    waiting: int = 0
-    """Deliveries that wait in the store for all processes, at most 1,000 of a Webhook."""
-    more_wait: bool = False
-    last_success: int | None = None
-
-
-def with_stored(live: Sequence[Receiver], stored: Sequence[StoredReceiver]) -> list[Receiver]:
-    """Merge the receivers that processes know with the stored facts; return them, the worst first.
-
-    A receiver that is failing by the store is failing, whatever a process has seen since its start.
-    A receiver that no process knows is added if deliveries wait for it or fail.
-    """
-    known = {each.origin: each for each in stored}
-    found = [_with_stored(each, known.pop(each.origin, None)) for each in live]
-    found += [
-        _with_stored(Receiver(each.origin, 0, 0, 0, "untried"), each)
-        for each in known.values()
-        if each.waiting or each.failures >= FAILURES
-    ]
-    return sorted(found, key=_urgency)
-
-
-def _urgency(each: Receiver) -> tuple[int, int, int, int, str]:
-    order = HEALTH_ORDER.index(each.health)
-    return order, -each.failures, -each.waiting, -each.in_flight, each.origin
-
-
-def _with_stored(receiver: Receiver, stored: StoredReceiver | None) -> Receiver:
-    if stored is None:
-        return receiver
-    shown = msgspec.structs.replace(
-        receiver,
-        webhooks=stored.webhooks,
-        waiting=stored.waiting,
-        more_wait=stored.more_wait,
-        last_success=stored.last_success,
-    )
-    if stored.failures <= receiver.failures:
-        return shown
-    fails = stored.failures >= FAILURES and receiver.health != "paused"
-    return msgspec.structs.replace(
-        shown,
-        health="failing" if fails else receiver.health,
-        failures=stored.failures,
-        failing_since=stored.failing_since,
-        last_error=stored.last_error,
-    )
-
 
 MAX_RECIPIENTS: Final = 50
 """The maximum number of mails about one action. The owner is first; the managers follow by name."""
