@@ -24,6 +24,7 @@ from fw_actors.webhooks.claims import ClaimedBatch
 from fw_actors.webhooks.deliveries import Deliveries
 from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 from tests.fw_actors.actors.store_delays import delay_writes
+from tests.mail_kit import RecordingLog
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -296,7 +297,12 @@ async def test_leased_delivery_without_actor_is_returned_and_claimed_again(
     """The pool may refuse one; its receiver's slot is free again at once. If the store is too busy
     to release the lease, the lease expires."""
     receiver, tell, release = ScriptedReceiver(["200"]), KeyedPool.tell, Deliveries.release
-    refused: list[str] = []
+    begin, refused = AttemptsInFlight.begin, list[str]()
+    in_use: set[AttemptsInFlight] = set()
+
+    def begin_noted(attempts: AttemptsInFlight, *given: Any) -> Attempt:
+        in_use.add(attempts)
+        return begin(attempts, *given)
 
     def refuse_once(pool: KeyedPool, key: str, message: Message) -> bool:
         if refused:
@@ -309,16 +315,19 @@ async def test_leased_delivery_without_actor_is_returned_and_claimed_again(
             raise OverloadedError
         return release(*given)
 
+    monkeypatch.setattr(AttemptsInFlight, "begin", begin_noted)
     monkeypatch.setattr(KeyedPool, "tell", refuse_once)
     monkeypatch.setattr(Deliveries, "release", overloaded)
-    async with delivering(tmp_path, receiver, per_receiver_concurrency=1) as post:
+    log = RecordingLog()
+    async with delivering(tmp_path, receiver, log=log, per_receiver_concurrency=1) as post:
         await post.webhook(timeout=10)
         first, second = [await post.emit(), await post.emit()]
         for [delivery] in (first, second):
             assert (await post.settled(delivery))["attempts"] == 1
         [shown] = await receivers(post)
     assert refused == first
-    assert shown["in_flight"] == 0
+    assert (shown["in_flight"], [attempts.count for attempts in in_use]) == (0, [0])
+    assert log.of("actor_failed") == []
     assert [got.at > 39 for got in receiver.posts] == [False, busy]
 
 
