@@ -218,7 +218,7 @@ async def test_stop_logs_lease_that_store_cannot_release(
         [delivery] = await post.emit()
         await trio.sleep(1)
         monkeypatch.setattr(Deliveries, "release", overloaded)
-    assert log.of("delivery.not_given_back") == [{"delivery": delivery}]
+    assert log.of("delivery.release_failed") == [{"delivery": delivery}]
     async with delivering(tmp_path, receiver, seed=2) as post:
         assert (await post.settled(delivery))["status"] == "Sent"
         assert receiver.times[1] > 60
