@@ -286,6 +286,11 @@ class WaitingDelivery:
         """Whether its Webhook is paused."""
         return self.paused_until > self.now
 
+    @property
+    def replayable(self) -> bool:
+        """Whether a replay of it is allowed once it is final (B-253, B-361)."""
+        return self.webhook_enabled is not None and not self.erased
+
 
 @dataclass(frozen=True)
 class Explanation:

@@ -70,6 +70,7 @@ def delivery_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> d
         "answer": readable(values["response_body"]),
         "payload": readable(values["payload"]),
         "explained": explanation.text,
+        "replayable": report.facts.replayable,
         "due": None if due is None else iso(due),
         "is_due": due is not None and due <= fw.tx.now,
         "runs": tuple(runs(report)),
