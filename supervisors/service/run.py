@@ -297,12 +297,19 @@ async def serve_process(
             peers.register(HEALTH_CHECK, service.answers)
             channel.tell("ready")
             log.info("process.ready", pid=os.getpid())
-            for receiver in await peers.paused_receivers():  # also since they were read before
-                await peers.answer("pause", [receiver, True])
-            await until_asked(service, stop)
+            async with trio.open_nursery() as pausing:
+                pausing.start_soon(_pause_as_others, peers)  # a frozen supervisor delays no stop
+                await until_asked(service, stop)
+                pausing.cancel_scope.cancel()
             log.info("process.stopping")
         nursery.cancel_scope.cancel()
     log.info("process.stopped", how=graceful_end(stop))
+
+
+async def _pause_as_others(peers: PeerProcesses) -> None:
+    """Pause the receivers that others have paused, also since this process read them before."""
+    for receiver in await peers.paused_receivers():
+        await peers.answer("pause", [receiver, True])
 
 
 async def _handle(stop: Stop, peers: PeerProcesses, name: str, body: Any) -> object:
