@@ -337,7 +337,7 @@ async def test_session_is_read_while_the_store_takes_no_writes(
     def full(*args: object, **given: object) -> None:
         raise OverloadedError
 
-    monkeypatch.setattr(sessions, "seen", full)
+    monkeypatch.setattr(sessions, "record_use", full)
     monkeypatch.setattr(ApiKeys, "used", full)
     site.pass_time(61)
     assert await site.alive(sid)
