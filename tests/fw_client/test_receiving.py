@@ -115,7 +115,7 @@ def test_abandoned_claim_is_granted_again_after_lease() -> None:
 
 
 def test_cancelled_handler_releases_its_claim() -> None:
-    """A framework cancels a request whose sender has gone; the next attempt is handled."""
+    """A framework cancels a request whose sender has gone; the next attempt is handled (H-232)."""
     handled: list[str] = []
     begun = asyncio.Event()
 
