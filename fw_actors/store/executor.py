@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -34,7 +35,7 @@ class WorkItem:
 
     `answer` is None until an engine has run or refused the item; it stays None for an item that was
     cancelled first. `made` is its time.monotonic(). `durable`: see `Store.write`. `abandoned`: the
-    caller was cancelled while the function ran, and gets no result. `claim(False)` returns True
+    caller was cancelled while the function ran, and gets no result. `try_claim()` returns True
     exactly once: to the engine, which then sets `begun` and runs the function, or to the caller
     that withdraws the item.
     """
@@ -46,12 +47,12 @@ class WorkItem:
         "answer",
         "begun",
         "callbacks",
-        "claim",
         "durable",
         "fn",
         "made",
         "now",
         "task",
+        "try_claim",
     )
 
     def __init__(self, fn: Callable[[Tx], Any], now: int, *, durable: bool = True) -> None:
@@ -66,11 +67,11 @@ class WorkItem:
         self._raise_cancelled: Callable[[], Any] | None = None
         self.callbacks: list[AfterCommit] = []
         self._claimed = threading.Lock()
-        self.claim = self._claimed.acquire
+        self.try_claim = partial(self._claimed.acquire, False)
 
     def begin(self) -> bool:
         """Claim the item for an engine; return False when it was cancelled while it waited."""
-        self.begun = self.claim(False)
+        self.begun = self.try_claim()
         return self.begun
 
     @property
@@ -95,7 +96,7 @@ class WorkItem:
         self.task = trio.lowlevel.current_task()
 
         def abort(raise_cancelled: Callable[[], Any]) -> trio.lowlevel.Abort:
-            if self.claim(False):
+            if self.try_claim():
                 withdrawn()
                 return trio.lowlevel.Abort.SUCCEEDED
             if abandoned is not None:
@@ -539,14 +540,7 @@ async def open_in_thread(opening: Callable[[], T], close: Callable[[T], None]) -
     a minute) or the server does not answer; `close` then closes the late result.
     """
     opened: list[T] = []
-    claim_flag = [None]
-
-    def is_first() -> bool:
-        try:
-            claim_flag.pop()  # atomic
-        except IndexError:
-            return False
-        return True
+    is_first = partial(threading.Lock().acquire, False)
 
     def work() -> T:
         found = opening()

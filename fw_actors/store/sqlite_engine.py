@@ -427,7 +427,7 @@ class GroupCommit:
         deadline = time.monotonic() + MAX_GROUP_SECONDS
         item: WorkItem | None = taken[0]
         while item is not None:
-            if item.claim(False):  # else it was cancelled while it waited
+            if item.try_claim():  # else it was cancelled while it waited
                 item.begun = True
                 members.append(item)
                 self._run_member(item)
@@ -635,7 +635,7 @@ class SnapshotReads:
         try:
             while item is not None:
                 taken.append(item)
-                if item.claim(False):
+                if item.try_claim():
                     item.begun = True
                     self._read(item)
                     self.counts.reads += 1
