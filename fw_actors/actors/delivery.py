@@ -78,7 +78,7 @@ class Attempt(Message, frozen=True):
     `number` is that of `AttemptsInFlight`; 0 for an attempt that uses no slot.
     """
 
-    due: LeasedDelivery
+    leased: LeasedDelivery
     target: Endpoint | None
     number: int = 0
 
@@ -128,10 +128,10 @@ class AttemptsInFlight:
         """The number of attempts that have not ended."""
         return len(self._begun)
 
-    def begin(self, due: LeasedDelivery, target: Endpoint | None) -> Attempt:
+    def begin(self, leased: LeasedDelivery, target: Endpoint | None) -> Attempt:
         """Return a new attempt, which uses a slot of its receiver until it ends."""
         self._last_number = number = self._last_number + 1
-        attempt = self._begun[number] = Attempt(due, target, number)
+        attempt = self._begun[number] = Attempt(leased, target, number)
         self.long_bytes += _long_bytes(attempt)
         return attempt
 
@@ -161,14 +161,14 @@ class AttemptsInFlight:
         `deliveries` are those whose actors exist: an attempt without one has ended unhandled.
         """
         self.take_freed()
-        self._begun = {n: a for n, a in self._begun.items() if a.due.delivery in deliveries}
+        self._begun = {n: a for n, a in self._begun.items() if a.leased.delivery in deliveries}
         self.long_bytes = sum(map(_long_bytes, self._begun.values()))
         return Counter(attempt.origin for attempt in self._begun.values())
 
 
 def _long_bytes(attempt: Attempt) -> int:
     """Return the bytes of the attempt's payload; 0 for a short one."""
-    size = len(attempt.due.payload)
+    size = len(attempt.leased.payload)
     return size if size > MAX_INLINE_BYTES else 0
 
 
@@ -181,7 +181,7 @@ class RetryDue(Message, frozen=True):
 class OutcomeRecorded(Message, frozen=True):
     """The answer of the OutcomeWriter about an attempt."""
 
-    due: LeasedDelivery
+    leased: LeasedDelivery
     ended: AttemptOutcome
     answer: Outcome[Recorded]
 
@@ -236,17 +236,17 @@ class DeliveryActor(Actor):
     @handles(Attempt)
     async def attempt(self, message: Attempt) -> None:
         """Sign, send, free the receiver's slot, and have the outcome recorded."""
-        due, freed = message.due, SlotFreed(message.origin)
+        leased, freed = message.leased, SlotFreed(message.origin)
         self._signed = ()  # an attempt whose lease was lost may precede this one
         try:
-            self._span = self._begun_span(due)
+            self._span = self._begun_span(leased)
             ended, freed = await self._send(message)
         except LeaseExpired:  # delayed by the store, or with the whole process
             self._deps.log.warning("delivery.lease_expired", delivery=self._delivery)
-            await self._release(due)
+            await self._release(leased)
             self._tell_due(self._deps.clock.now())
         except trio.Cancelled:
-            await self._release(due)
+            await self._release(leased)
             self._deps.store.notify_others()  # this process is stopping
             raise
         else:
@@ -257,8 +257,8 @@ class DeliveryActor(Actor):
             # latest, or it ends.
             self.context.ask(
                 self._deps.outcomes,
-                Record(due, ended),
-                then=partial(OutcomeRecorded, due, ended),
+                Record(leased, ended),
+                then=partial(OutcomeRecorded, leased, ended),
             )
         finally:
             if self._span is not None:
@@ -271,7 +271,7 @@ class DeliveryActor(Actor):
         """Log and measure the attempt."""
         recorded = _recorded(message.answer)
         if recorded.status is not None:
-            self._report(message.due, message.ended, recorded.status)
+            self._report(message.leased, message.ended, recorded.status)
         elif recorded.error:
             log = self._deps.log
             log.error("delivery.outcome_lost", delivery=self._delivery, error=recorded.error)
@@ -286,47 +286,49 @@ class DeliveryActor(Actor):
         if not self._deps.dispatcher.tell(RetryDue(at)) and at <= self._deps.clock.now():
             self._deps.store.notify_others()
 
-    def _report(self, due: LeasedDelivery, ended: AttemptOutcome, status: DeliveryStatus) -> None:
+    def _report(
+        self, leased: LeasedDelivery, ended: AttemptOutcome, status: DeliveryStatus
+    ) -> None:
         """Count and log an attempt; for the first one, also measure the wait of its event."""
         meter = self._deps.meter
         meter.add(status)
         meter.took.observe(ended.duration_ms / MS_PER_SECOND)
-        if due.attempts == 0 and due.job.expired_leases == 0:
+        if leased.attempts == 0 and leased.job.expired_leases == 0:
             began = ended.at - ended.duration_ms
-            meter.waited.observe((began - due.job.created) / MS_PER_SECOND)
+            meter.waited.observe((began - leased.job.created) / MS_PER_SECOND)
         # At thousands of deliveries a second, logging a success costs more than delivering it.
         log = self._deps.log.info
         if status is DeliveryStatus.SENT:
             log = self._deps.log.debug
         elif status is DeliveryStatus.FAILED:
             log = self._deps.log.warning  # it is not retried without a replay
-        context = stored_context(due.trace) if due.trace else None
+        context = stored_context(leased.trace) if leased.trace else None
         if context is not None:
             log = partial(log, trace_id=context.trace_id)
         log(
             "delivery.attempted",
             delivery=self._delivery,
-            webhook=due.job.partition,
+            webhook=leased.job.partition,
             status=str(status),
-            attempt=due.attempts + 1,
+            attempt=leased.attempts + 1,
             response_status=ended.response_status,
             duration_ms=ended.duration_ms,
             error=ended.error or None,
         )
 
-    def _begun_span(self, due: LeasedDelivery) -> Span | None:
+    def _begun_span(self, leased: LeasedDelivery) -> Span | None:
         """Return the span of an attempt, which has begun; None without a trace."""
         tracer = self._deps.tracer
-        context = stored_context(due.trace) if due.trace and tracer is not None else None
+        context = stored_context(leased.trace) if leased.trace and tracer is not None else None
         return None if context is None or tracer is None else tracer.client("POST", context)
 
     async def _send(self, message: Attempt) -> tuple[AttemptOutcome, SlotFreed]:
-        due, origin = message.due, message.origin
+        leased, origin = message.leased, message.origin
         began = self.context.time()
         try:
             target, key, timeout = self._ready(message)
-            headers = partial(self._headers, key, due)
-            answer = await self._deps.sender.post(target, due.payload, headers, timeout=timeout)
+            headers = partial(self._headers, key, leased)
+            answer = await self._deps.sender.post(target, leased.payload, headers, timeout=timeout)
         except LeaseExpired:
             raise
         except Unsendable as reason:
@@ -339,47 +341,47 @@ class DeliveryActor(Actor):
             return ended, SlotFreed(origin, None, timed_out, ended.error)
         except Exception as defect:  # counted as a failure, so that it cannot loop
             log, error = self._deps.log, self._deps.scrubber.scrub_known(repr(defect))[:200]
-            log.error("delivery.defect", delivery=due.delivery, error=error)
+            log.error("delivery.defect", delivery=leased.delivery, error=error)
             return self._ended(began, OutcomeKind.TRANSIENT, DEFECT_ERROR), SlotFreed(origin)
         ended, seconds = self._outcome_of(began, answer), answer.times.answer / MS_PER_SECOND
         return ended, SlotFreed(origin, seconds, error=ended.error)
 
     def _ready(self, message: Attempt) -> tuple[Endpoint, HMAC, int]:
         """Return target, signing key and timeout. Raises: Unsendable, LeaseExpired."""
-        due = message.due
-        if due.stored is None:
+        leased = message.leased
+        if leased.stored is None:
             raise Unsendable(
                 OutcomeKind.WITHDRAWN, "deleted: the Webhook was deleted; nothing was sent."
             )
-        if not due.stored.enabled:
+        if not leased.stored.enabled:
             raise Unsendable(
                 OutcomeKind.WITHDRAWN, "disabled: the Webhook is disabled; nothing was sent."
             )
         if message.target is None:
             raise Unsendable(OutcomeKind.WITHDRAWN, "internal: the Webhook's URL is not usable.")
         try:
-            key = self._deps.keys.of(due.stored)
+            key = self._deps.keys.of(leased.stored)
         except NoSigningKey as reason:
             raise Unsendable(OutcomeKind.UNSIGNABLE, str(reason)) from None
-        if due.job.expired_leases > MAX_EXPIRED_LEASES:  # last: a retry could succeed
+        if leased.job.expired_leases > MAX_EXPIRED_LEASES:  # last: a retry could succeed
             raise Unsendable(OutcomeKind.TRANSIENT, WORKER_LOST_ERROR)
-        if self._deps.clock.now() + due.stored.timeout * MS_PER_SECOND > due.lease_end:
+        if self._deps.clock.now() + leased.stored.timeout * MS_PER_SECOND > leased.lease_end:
             raise LeaseExpired
-        return message.target, key, due.stored.timeout
+        return message.target, key, leased.stored.timeout
 
-    def _headers(self, key: HMAC, due: LeasedDelivery) -> SignedHeaders:
+    def _headers(self, key: HMAC, leased: LeasedDelivery) -> SignedHeaders:
         """Return the headers; called when the connection is ready, so that the time is current.
 
         Raises: LeaseExpired, before anything is sent.
         """
         now = self._deps.clock.now()
-        if now >= due.lease_end:
+        if now >= leased.lease_end:
             raise LeaseExpired
-        stored = due.stored
+        stored = leased.stored
         old = None
         if stored is not None and stored.old_secret is not None:  # its secret is being rotated
             old = self._deps.keys.old_of(stored, now)
-        signed = signed_headers(key, due.delivery, now, due.payload, old)
+        signed = signed_headers(key, leased.delivery, now, leased.payload, old)
         if self._span is not None:
             signed = (*signed, *self._span.context.headers)
         self._signed = signed
@@ -407,13 +409,13 @@ class DeliveryActor(Actor):
             answer.times, answer.address, self._signed,
         )  # fmt: skip
 
-    async def _release(self, due: LeasedDelivery) -> None:
+    async def _release(self, leased: LeasedDelivery) -> None:
         """Release the lease of an aborted attempt; it does not count and may be claimed again."""
         with trio.CancelScope(deadline=trio.current_time() + RELEASE_SECONDS, shield=True):
             try:
-                await self._deps.store.write(lambda tx: self._deps.deliveries.release(tx, due))
+                await self._deps.store.write(lambda tx: self._deps.deliveries.release(tx, leased))
             except OverloadedError:
-                self._deps.log.warning("delivery.release_failed", delivery=due.delivery)
+                self._deps.log.warning("delivery.release_failed", delivery=leased.delivery)
 
     def _ms_since(self, began: float) -> int:
         return round((self.context.time() - began) * MS_PER_SECOND)
@@ -421,20 +423,20 @@ class DeliveryActor(Actor):
 
 def end_attempt(span: Span, message: Attempt, ended: AttemptOutcome) -> None:
     """End the span of an attempt, with attributes as OpenTelemetry names them."""
-    due, origin, status = message.due, message.origin, ended.response_status
+    leased, origin, status = message.leased, message.origin, ended.response_status
     if span.is_recorded:
         noted: dict[str, str | int] = {
             "http.request.method": "POST",
-            "messaging.message.id": due.delivery,
-            "fw.webhook": due.job.partition,
-            "fw.attempt": due.attempts + 1,
-            "fw.queued_ms": max(0, ended.at - ended.duration_ms - due.job.created),
+            "messaging.message.id": leased.delivery,
+            "fw.webhook": leased.job.partition,
+            "fw.attempt": leased.attempts + 1,
+            "fw.queued_ms": max(0, ended.at - ended.duration_ms - leased.job.created),
         }
-        if due.stored is not None and origin is not None:
-            noted["url.full"] = shown_url(due.stored.url)
+        if leased.stored is not None and origin is not None:
+            noted["url.full"] = shown_url(leased.stored.url)
             noted["server.address"], noted["server.port"] = origin.host, origin.port
-        if due.attempts:
-            noted["http.request.resend_count"] = due.attempts
+        if leased.attempts:
+            noted["http.request.resend_count"] = leased.attempts
         if status is not None:
             noted["http.response.status_code"] = status
         span.note(noted)

@@ -191,16 +191,16 @@ class Dispatcher(Actor):
             self._polls.after(UNAVAILABLE_SECONDS)
             return
         try:
-            due = batch.due
+            deliveries = batch.deliveries
         except StatementError as error:  # nothing is sent
             self.context.log.error("delivery.claim_unusable", error=str(error))
             await self._release_claim(batch)
             return
-        if due:  # else the deliveries of an unusable claim may still be leased
+        if deliveries:  # else the deliveries of an unusable claim may still be leased
             self._packed = True
         self._record_turns(batch)
         self._more = batch.more
-        unstarted = self._start_all(due, plan)
+        unstarted = self._start_all(deliveries, plan)
         self._evict_idle_receivers()
         wait = self._seconds_until(batch)
         if not wait and batch.leased is None:
@@ -213,7 +213,7 @@ class Dispatcher(Actor):
         if self._more and self._is_scarce(plan.left) and (awaited or self._outcomes_awaited):
             self._polls.within(RECORDED_SECONDS, for_new_work=False)
         self._unclaimed.polled(batch.more)
-        if plan.read_limit_reached or self._defer_returned(batch, due, plan):
+        if plan.read_limit_reached or self._defer_returned(batch, deliveries, plan):
             self._polls.soon()
         if unstarted:
             self._more = True
@@ -302,20 +302,22 @@ class Dispatcher(Actor):
             made.paused = paused
         return make
 
-    def _start_all(self, dues: Sequence[LeasedDelivery], plan: ClaimPlan) -> list[LeasedDelivery]:
+    def _start_all(
+        self, deliveries: Sequence[LeasedDelivery], plan: ClaimPlan
+    ) -> list[LeasedDelivery]:
         """Pass each delivery to an actor; return those for which no actor could be created."""
         unstarted, stored, target = [], None, None
         receiver: ReceiverSlots | None = None
-        for due in dues:
-            if receiver is None or due.stored is not stored:  # those of one Webhook are adjacent
-                stored, target = due.stored, plan.target(due.stored)
+        for leased in deliveries:
+            if receiver is None or leased.stored is not stored:  # those of one Webhook are adjacent
+                stored, target = leased.stored, plan.target(leased.stored)
                 receiver = self._receiver(target.origin if target is not None else None)
-            attempt = self._attempts.begin(due, target)
-            if self._actors.tell(due.delivery, attempt):
+            attempt = self._attempts.begin(leased, target)
+            if self._actors.tell(leased.delivery, attempt):
                 receiver.take(1)
             else:  # no actor could be created
                 self._attempts.withdraw(attempt)
-                unstarted.append(due)
+                unstarted.append(leased)
         return unstarted
 
     def _receiver(self, origin: Origin | None) -> ReceiverSlots:
@@ -389,7 +391,7 @@ class Dispatcher(Actor):
         return self._deferred
 
     def _defer_returned(
-        self, batch: ClaimedBatch, dues: Sequence[LeasedDelivery], plan: ClaimPlan
+        self, batch: ClaimedBatch, deliveries: Sequence[LeasedDelivery], plan: ClaimPlan
     ) -> bool:
         """Defer Webhooks of which the claim has returned all deliveries.
 
@@ -402,7 +404,7 @@ class Dispatcher(Actor):
             self._deferred_until = self.context.time() + DEFER_SECONDS
         self._bytes_when_deferred = plan.bytes_in_flight
         returned = set(batch.leased.returned.values())
-        self._deferred |= returned.difference(due.job.partition for due in dues)
+        self._deferred |= returned.difference(leased.job.partition for leased in deliveries)
         return True
 
     async def _release_claim(self, batch: ClaimedBatch) -> None:
@@ -420,7 +422,8 @@ class Dispatcher(Actor):
     async def _release(self, unstarted: Sequence[LeasedDelivery]) -> None:
         with suppress(OverloadedError):  # their leases expire
             await self._store.write(
-                lambda tx: [self._deliveries.release(tx, due) for due in unstarted], durable=False
+                lambda tx: [self._deliveries.release(tx, leased) for leased in unstarted],
+                durable=False,
             )
 
     def _evict_idle_receivers(self) -> None:

@@ -49,7 +49,7 @@ class Recorded(NamedTuple):
 class Record(Request[Recorded], frozen=True):
     """Request to record the outcome of an attempt while its lease is valid."""
 
-    due: LeasedDelivery
+    leased: LeasedDelivery
     ended: AttemptOutcome
 
 
@@ -104,7 +104,7 @@ class OutcomeWriter(Actor):
         if self._write_waits:
             return reply
         # Each commit occupies the store's thread, for which a claim may wait.
-        seconds = ORDERED_BATCH_SECONDS if message.due.ordered else BATCH_SECONDS
+        seconds = ORDERED_BATCH_SECONDS if message.leased.ordered else BATCH_SECONDS
         is_full = len(self._waiting) >= self._batch_size
         if is_full or (self._timer is None and self._has_paused(seconds)):
             self._write_waits = self.context.ref.tell(Write())
@@ -180,7 +180,7 @@ class OutcomeWriter(Actor):
         """
 
         # On this thread, which would wait for Python code in the store's thread anyway.
-        batch = self._deliveries.outcome_batch([(one.due, one.ended) for one, _ in group])
+        batch = self._deliveries.outcome_batch([(one.leased, one.ended) for one, _ in group])
 
         async def write() -> Sequence[DeliveryStatus | None]:
             durable = self.context.time() - self._flushed_at >= self._flush_interval
@@ -191,7 +191,7 @@ class OutcomeWriter(Actor):
             return statuses
 
         statuses = await write_patiently(
-            write, lambda: self._clock.now() >= max(one.due.lease_end for one, _ in group)
+            write, lambda: self._clock.now() >= max(one.leased.lease_end for one, _ in group)
         )
         return batch, statuses
 

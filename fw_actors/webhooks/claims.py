@@ -155,7 +155,7 @@ class Leased(NamedTuple):
         """Yield each row with its payload, empty for a long one. Raises: StatementError."""
         return chain(self.rows, read_frames(self.frames, _DECODER))
 
-    def due(self) -> list[LeasedDelivery]:
+    def deliveries(self) -> list[LeasedDelivery]:
         """Return the deliveries, lease by lease, each lease in the order of its jobs.
 
         Raises: StatementError if payloads cannot be matched to deliveries; none must be sent then.
@@ -169,7 +169,7 @@ class Leased(NamedTuple):
             at, lease = leases[row.webhook]
             found.append((at, row.key, _due(row, row.delivery, payload, lease, self.token)))
         found.sort()  # job numbers are unique
-        return [due for _, _, due in found]
+        return [leased for _, _, leased in found]
 
     def _long_payload(self, delivery: str) -> bytes:
         if delivery not in self.long:
@@ -235,9 +235,9 @@ class ClaimedBatch(NamedTuple):
     next_at: int | None
 
     @property
-    def due(self) -> list[LeasedDelivery]:
+    def deliveries(self) -> list[LeasedDelivery]:
         """The deliveries, decoded at each access: on trio's thread, not in the transaction."""
-        return [] if self.leased is None else self.leased.due()
+        return [] if self.leased is None else self.leased.deliveries()
 
 
 class ClaimLimits(Protocol):
@@ -416,7 +416,7 @@ class DeliveryClaims:
         frames, job_count, delivery_count, payload_count = row
         leased = Leased(leases, token, frames or b"", [], {})
         if payload_count < job_count or delivery_count < job_count:
-            with suppress(StatementError):  # `due` raises it after the leases are committed
+            with suppress(StatementError):  # `deliveries` raises it after the leases are committed
                 return self._read_rest(tx, leased, limits)
         return leased
 

@@ -41,7 +41,7 @@ class OverlapDepot:
         return fw.webhooks.emit("a.b", {}, reference=ADA)
 
     def claim(self, tx: Tx) -> list[LeasedDelivery]:
-        return self.deliveries.claim(tx, UnlimitedSlots(), f"token {next(TOKENS)}").due
+        return self.deliveries.claim(tx, UnlimitedSlots(), f"token {next(TOKENS)}").deliveries
 
     def settle(
         self, dues: list[LeasedDelivery], kind: OutcomeKind, tx: Tx

@@ -45,12 +45,12 @@ ACCESS: Final = (
     Mutation(
         "a delivery bypasses its DeliveryActor",
         "fw_actors/actors/dispatcher.py",
-        "            if self._actors.tell(due.delivery, attempt):\n",
+        "            if self._actors.tell(leased.delivery, attempt):\n",
         "            import trio\n"
-        "            from fw_actors.rules.delivery import Ending\n"
+        "            from fw_actors.rules.delivery import OutcomeKind\n"
         "            from fw_actors.webhooks.deliveries import AttemptOutcome\n"
-        "            ended = AttemptOutcome(Ending.DELIVERED, due.job.created)\n"
-        "            batch = self._deliveries.outcome_batch([(due, ended)])\n"
+        "            ended = AttemptOutcome(OutcomeKind.DELIVERED, leased.job.created)\n"
+        "            batch = self._deliveries.outcome_batch([(leased, ended)])\n"
         "            trio.lowlevel.spawn_system_task(\n"
         "                self._store.write, lambda tx: self._deliveries.settle_all(tx, batch)\n"
         "            )\n"

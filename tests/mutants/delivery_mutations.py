@@ -142,8 +142,8 @@ DELIVERY: Final = (
     Mutation(
         "the signed time of an attempt is the end of its lease",
         "fw_actors/actors/delivery.py",
-        "signed_headers(key, due.delivery, now, due.payload, old)",
-        "signed_headers(key, due.delivery, due.lease_end, due.payload, old)",
+        "signed_headers(key, leased.delivery, now, leased.payload, old)",
+        "signed_headers(key, leased.delivery, leased.lease_end, leased.payload, old)",
     ),
     Mutation(
         "an event shows secrets",
@@ -168,7 +168,7 @@ DELIVERY: Final = (
         "a DeliveryActor does not wait until its outcome is recorded",
         "fw_actors/actors/delivery.py",
         "            self.context.ask(\n",
-        "            self._deps.outcomes.tell(Record(due, ended))\n"
+        "            self._deps.outcomes.tell(Record(leased, ended))\n"
         "            (lambda *a, **k: None)(\n",
         "tests/fw_actors/actors/test_retries.py",
     ),

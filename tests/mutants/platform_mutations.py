@@ -72,7 +72,7 @@ PLATFORM: Final = (
         "all attempts of a delivery have one parent-id",
         "fw_actors/actors/delivery.py",
         "(*signed, *self._span.context.headers)",
-        "(*signed, *(stored_context(due.trace) or self._span.context).headers)",
+        "(*signed, *(stored_context(leased.trace) or self._span.context).headers)",
         f"{_TRACES}::test_attempt_sends_trace_of_event_with_new_parent",
     ),
     Mutation(

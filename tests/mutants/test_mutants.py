@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from tests.mutants.mutation import SIMULATION, Mutation
 from tests.mutants.mutations import ALL, ASVS, MUTATIONS
 
 ROOT = Path(__file__).parents[2]
+IMPORT = re.compile(r"from ([\w.]+) import (\w+(?:, \w+)*)(?:  #.*)?")
 QUICK = (
     "an event is recorded without its job",
     "an attempt is counted twice",
@@ -39,6 +42,20 @@ def test_mutations_use_defined_names(tmp_path: Path) -> None:
     check += ["--output-format", "concise", str(tmp_path)]
     found = subprocess.run(check, check=False, capture_output=True, text=True)
     assert found.returncode == 0, found.stdout
+
+
+def test_mutations_import_existing_names() -> None:
+    """A mutation that raises ImportError is found by any test, and proves nothing."""
+    missing = []
+    for mutation in ALL:
+        for line in mutation.new.splitlines():
+            imported = IMPORT.fullmatch(line.strip())
+            if imported is None:
+                continue
+            module, names = imported.groups()
+            found = vars(importlib.import_module(module))
+            missing += [f"{module}.{name}" for name in names.split(", ") if name not in found]
+    assert missing == []
 
 
 @pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)

@@ -149,7 +149,7 @@ class DeliverySite:
 
         def work(tx: Tx) -> LeasedDelivery:
             self.site.handle(tx, "Administrator").webhooks.emit("invoice.paid", {})
-            [due] = deliveries.claim(tx, UnlimitedSlots(1), "ours").due
+            [due] = deliveries.claim(tx, UnlimitedSlots(1), "ours").deliveries
             return due
 
         return await self.site.store.write(work)

@@ -190,11 +190,14 @@ async def test_claim_and_outcomes_read_only_leased_deliveries(office: Office) ->
         lambda tx: deliveries.settle_all(
             tx,
             deliveries.outcome_batch(
-                [(due, AttemptOutcome(OutcomeKind.DELIVERED, tx.now)) for due in leased[0].due]
+                [
+                    (due, AttemptOutcome(OutcomeKind.DELIVERED, tx.now))
+                    for due in leased[0].deliveries
+                ]
             ),
         ),
     )
-    assert len(leased[0].due) == 1
+    assert len(leased[0].deliveries) == 1
     assert (
         unsought(found, fw_job="queue id rowid", doc_webhook="name", doc_webhook_delivery="name")
         == []

@@ -57,7 +57,7 @@ class ClaimingProcess:
         batch = await self._store.write(
             lambda tx: self._deliveries.claim(tx, FreeSlots(most), f"t{Random().random()}")
         )
-        return batch.due
+        return batch.deliveries
 
     async def end(self, due: LeasedDelivery, kind: OutcomeKind = OutcomeKind.DELIVERED) -> None:
         assert await self.end_all([due], kind) != [None]
@@ -112,7 +112,7 @@ class OutcomeDepot:
 
     async def attempt(self, kind: str, most: int = 100) -> None:
         def once(tx: Any) -> None:
-            for due in self._deliveries.claim(tx, UnlimitedSlots(most), "token").due:
+            for due in self._deliveries.claim(tx, UnlimitedSlots(most), "token").deliveries:
                 outcome = AttemptOutcome(
                     OutcomeKind[kind], tx.now, 3, 400, b"what it said", "status: 400."
                 )

@@ -64,7 +64,7 @@ class LeaseDepot:
         return await self.office.site.store.write(lambda tx: self.deliveries.claim(tx, free, token))
 
     async def due(self) -> LeasedDelivery:
-        (due,) = (await self.claim()).due
+        (due,) = (await self.claim()).deliveries
         return due
 
     async def settle(

@@ -167,7 +167,7 @@ async def test_outcome_with_lost_lease_records_no_attempt(
         def settle_too_late(fw: Any) -> Any:
             fw.webhooks.emit("invoice.paid", {})
             fw.db.sql("UPDATE doc_webhook_delivery SET attempts = 1, status = 'Retrying'")
-            [due] = deliveries.claim(fw.tx, UnlimitedSlots(), "ours").due
+            [due] = deliveries.claim(fw.tx, UnlimitedSlots(), "ours").deliveries
             fw.db.sql("UPDATE fw_job SET lease = 'theirs'")
             outcome = AttemptOutcome(OutcomeKind.TRANSIENT, fw.tx.now, error="timeout: late.")
             return deliveries.settle_all(fw.tx, deliveries.outcome_batch([(due, outcome)]))

@@ -35,7 +35,7 @@ async def test_lease_lasts_timeout_plus_30_seconds(depot: LeaseDepot, timeout: i
     await depot.emit()
     assert (await depot.due()).lease_end == START + (timeout + 30) * 1000
     await trio.sleep(timeout + 29.999)
-    assert (await depot.claim()).due == []
+    assert (await depot.claim()).deliveries == []
     await trio.sleep(0.001)
     assert (await depot.due()).job.expired_leases == 1
 
@@ -82,7 +82,7 @@ async def test_claim_leases_no_more_than_free_slots(depot: LeaseDepot) -> None:
     for _ in range(5):
         await depot.emit()
     slots = SlotsPerWebhook(each=2)
-    batches = [len((await depot.claim(slots)).due) for _ in range(4)]
+    batches = [len((await depot.claim(slots)).deliveries) for _ in range(4)]
     assert batches == [2, 2, 1, 0]
     assert slots.taken == [(hook, 2), (hook, 2), (hook, 1)]
 
@@ -138,7 +138,7 @@ async def test_claim_passes_over_webhook_without_slot(depot: LeaseDepot) -> None
     await depot.emit("a.b")
     await depot.emit("c.d")
     batch = await depot.claim(SlotsPerWebhook(closed=(full,)))
-    assert [due.job.partition for due in batch.due] == [open_]
+    assert [due.job.partition for due in batch.deliveries] == [open_]
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -155,8 +155,8 @@ async def test_claim_serves_webhooks_that_are_not_read_with_the_first_ones(
     all_but_last = SlotsPerWebhook(turns={last: -1})  # served first
     batch = await depot.claim(all_but_last)
     assert [name for name, _ in all_but_last.taken] == [last, *first, None]
-    assert sorted(due.job.partition for due in batch.due) == sorted([*first, deleted, last])
-    assert {due.stored and due.stored.name for due in batch.due} == {*first, None, last}
+    assert sorted(due.job.partition for due in batch.deliveries) == sorted([*first, deleted, last])
+    assert {due.stored and due.stored.name for due in batch.deliveries} == {*first, None, last}
     assert not batch.more
 
 
@@ -179,17 +179,17 @@ async def test_claim_reports_time_of_next_due_delivery(depot: LeaseDepot) -> Non
     await depot.emit()
     await depot.settle(await depot.due(), "TRANSIENT")
     batch = await depot.claim()
-    assert (batch.due, batch.next_at) == ([], START + 30_000)
+    assert (batch.deliveries, batch.next_at) == ([], START + 30_000)
     await depot.emit()  # what is due now stands before it
     batch = await depot.claim()
-    assert (len(batch.due), batch.next_at) == (1, START + 30_000)
+    assert (len(batch.deliveries), batch.next_at) == (1, START + 30_000)
 
 
 async def test_claim_drops_job_of_deleted_delivery(depot: LeaseDepot) -> None:
     await depot.office.subscribe()
     await depot.emit()
     await depot.office.sql("DELETE FROM doc_webhook_delivery")
-    assert (await depot.claim()).due == []
+    assert (await depot.claim()).deliveries == []
     assert await depot.office.sql("SELECT count(*) FROM fw_job") == [(0,)]
 
 
@@ -200,7 +200,7 @@ async def test_claim_returns_stored_payload_of_any_length(depot: LeaseDepot) -> 
     for text in texts:
         await depot.office.do(lambda fw, text=text: fw.webhooks.emit("note.shared", {"a": text}))  # type: ignore[misc]
     stored = dict(await depot.office.sql("SELECT name, payload FROM doc_webhook_delivery"))
-    due = (await depot.claim()).due
+    due = (await depot.claim()).deliveries
     assert {one.delivery: one.payload.decode() for one in due} == stored
     assert [one.delivery for one in due] == sorted(stored)  # in the order of their jobs
 
@@ -220,13 +220,13 @@ async def test_leased_rows_are_equal_packed_and_row_by_row(office: Office) -> No
     packed = LeaseDepot(office)
     leased = (await packed.claim()).leased
     assert leased is not None
-    names = [due.delivery for due in leased.due()]
+    names = [due.delivery for due in leased.deliveries()]
     await office.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it", it=names[0])
     await office.sql("DELETE FROM doc_webhook_delivery WHERE name = :it", it=names[1])
 
     def read(tx: Tx, deliveries: Deliveries) -> tuple[list[Head], list[LeasedDelivery], list[int]]:
         found = deliveries.leased(tx, leased.leases, leased.token)
-        return deliveries.heads(tx), found.due(), found.orphans
+        return deliveries.heads(tx), found.deliveries(), found.orphans
 
     plain = Deliveries(office.site.registry, Backoff(30.0, 3600.0), packed=False)
     store = office.site.store
@@ -246,14 +246,14 @@ async def test_claim_returns_empty_payload_for_null(depot: LeaseDepot) -> None:
     await depot.office.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it",
                            it=names[1])  # fmt: skip
     stored = dict(await depot.office.sql("SELECT name, payload FROM doc_webhook_delivery"))
-    due = (await depot.claim()).due
+    due = (await depot.claim()).deliveries
     assert [one.payload.decode() or None for one in due] == [stored[name] for name in names]
 
 
 def test_leased_batch_refuses_missing_long_payload() -> None:
     frame = b'[1,null,"w",0,0,0,"msg_1",0,8,"Queued",0]\n\n1\n'
     with pytest.raises(StatementError, match="could not be read"):
-        Leased([Lease("w", None, START)], "t", frame, [], {}).due()
+        Leased([Lease("w", None, START)], "t", frame, [], {}).deliveries()
 
 
 def test_leased_batch_refuses_payloads_of_wrong_size() -> None:
@@ -264,7 +264,7 @@ def test_leased_batch_refuses_payloads_of_wrong_size() -> None:
         return f'[{key},{size},"w",0,0,0,"msg_{key}",0,8,"Queued",0]\n{payload}\n{key}\n'.encode()
 
     def due(*frames: bytes) -> list[tuple[str, bytes]]:
-        made = Leased([lease], "t", b"".join(frames), [], {}).due()
+        made = Leased([lease], "t", b"".join(frames), [], {}).deliveries()
         return [(each.delivery, each.payload) for each in made]
 
     second = frame(2, 4, "[22]")

@@ -109,7 +109,7 @@ async def rows_after(depot: LeaseDepot, *groups: list[int]) -> list[dict[str, An
     await depot.office.subscribe()
     for _ in ENDED:
         await depot.emit()
-    leased = (await depot.claim()).due
+    leased = (await depot.claim()).deliveries
     for group in groups:
         told = await depot.settle_all([(leased[at], ENDED[at]) for at in group])
         assert told == [["Sent", "Retrying", "Failed", "Sent"][at] for at in group]
@@ -148,9 +148,9 @@ async def test_settle_of_group_skips_only_lost_lease(depot: LeaseDepot) -> None:
     await depot.office.subscribe()
     for _ in range(3):
         await depot.emit()
-    late = (await depot.claim()).due
+    late = (await depot.claim()).deliveries
     await trio.sleep(41)
-    held = (await depot.claim(SlotsPerWebhook(each=2))).due
+    held = (await depot.claim(SlotsPerWebhook(each=2))).deliveries
     (lost,) = {due.delivery for due in late} - {due.delivery for due in held}
     attempts = [(due, ENDED[1]) for due in held]
     attempts.insert(1, (next(due for due in late if due.delivery == lost), ENDED[0]))
@@ -167,9 +167,9 @@ async def test_settle_of_group_skips_delivery_leased_again(depot: LeaseDepot) ->
     await depot.office.subscribe()
     for _ in range(3):
         await depot.emit()
-    ours = (await depot.claim()).due
+    ours = (await depot.claim()).deliveries
     await depot.office.sql("UPDATE fw_job SET next_at = 0 WHERE id = :it", it=ours[1].job.id)
-    (theirs,) = (await depot.claim()).due
+    (theirs,) = (await depot.claim()).deliveries
     assert theirs.delivery == ours[1].delivery
     told = await depot.settle_all([(due, ENDED[1]) for due in ours])
     assert told == ["Retrying", None, "Retrying"]
@@ -181,9 +181,9 @@ async def test_late_success_keeps_job_of_new_lease(depot: LeaseDepot) -> None:
     await depot.office.subscribe()
     for _ in range(2):
         await depot.emit()
-    ours = (await depot.claim()).due
+    ours = (await depot.claim()).deliveries
     await depot.office.sql("UPDATE fw_job SET next_at = 0 WHERE id = :it", it=ours[0].job.id)
-    (theirs,) = (await depot.claim()).due
+    (theirs,) = (await depot.claim()).deliveries
     assert await depot.settle_all([(due, ENDED[0]) for due in ours]) == [None, "Sent"]
     jobs = await depot.office.sql("SELECT id, lease FROM fw_job")
     assert jobs == [(theirs.job.id, theirs.job.lease)]

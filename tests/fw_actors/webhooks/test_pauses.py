@@ -72,7 +72,7 @@ async def test_claim_of_paused_webhook_reads_no_delivery(
         patched.setattr(jobs, "lease", never)
         assert await claim(office) == ClaimedBatch(None, False, found.until)
     await resume(office, webhook)
-    [due] = (await claim(office)).due
+    [due] = (await claim(office)).deliveries
     assert (due.attempts, due.job.expired_leases) == (0, 0)
 
 

@@ -32,7 +32,7 @@ class ClaimingNode:
         batch = await self._office.site.store.write(
             lambda tx: self._deliveries.claim(tx, UnlimitedSlots(), "token")
         )
-        self.times += [trio.current_time()] * len(batch.due)
+        self.times += [trio.current_time()] * len(batch.deliveries)
         return batch
 
     async def run(self, seconds: float) -> None:
@@ -97,7 +97,7 @@ async def test_rate_limit_change_applies_while_running(office: Office) -> None:
     assert 4 <= len(node.times) <= 6
     await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"rate_limit": 0}))
     await trio.sleep(1)
-    assert len((await node.claim()).due) == 100
+    assert len((await node.claim()).deliveries) == 100
 
 
 async def test_rate_limit_leaves_other_webhooks_unlimited(office: Office) -> None:
@@ -107,7 +107,9 @@ async def test_rate_limit_leaves_other_webhooks_unlimited(office: Office) -> Non
     await office.subscribe("other.event")
     await office.do(lambda fw: fw.webhooks.emit("other.event", {}))
     events = [
-        each.stored.rate_limit for each in (await ClaimingNode(office).claim()).due if each.stored
+        each.stored.rate_limit
+        for each in (await ClaimingNode(office).claim()).deliveries
+        if each.stored
     ]
     assert sorted(events) == [0, 1]
 
@@ -115,7 +117,7 @@ async def test_rate_limit_leaves_other_webhooks_unlimited(office: Office) -> Non
 async def test_claim_without_rate_limit_writes_no_row(office: Office) -> None:
     await office.subscribe()
     await emit(office, 5)
-    assert len((await ClaimingNode(office).claim()).due) == 5
+    assert len((await ClaimingNode(office).claim()).deliveries) == 5
     assert await office.sql("SELECT * FROM fw_webhook_claim") == []
 
 
@@ -124,7 +126,7 @@ async def test_disabled_webhook_fails_regardless_of_rate_limit(office: Office) -
     webhook = await office.subscribe(rate_limit=1)
     await emit(office, 50)
     await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 0}))
-    assert len((await ClaimingNode(office).claim()).due) == 50
+    assert len((await ClaimingNode(office).claim()).deliveries) == 50
 
 
 async def test_rate_limit_follows_rename_and_ends_with_webhook(office: Office) -> None:
