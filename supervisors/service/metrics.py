@@ -202,10 +202,10 @@ def _of_processes(
     for n in numbers:
         labels = {PROCESS: str(n)}
         yield _gauge("fw_process_up", "Whether the process answers.", n in answered, labels)
+    text = "Restarts of the process since the start of the service."
     for n in numbers:
-        labels = {PROCESS: str(n)}
-        text = "Restarts of the process since the start of the service."
-        yield _counter("fw_process_restarts", text, restarts.get(n, 0), labels)
+        if n in restarts:  # left out, not 0, if the supervisor does not answer: it is a counter
+            yield _counter("fw_process_restarts", text, restarts[n], {PROCESS: str(n)})
 
 
 def _of_process(sample: MetricSample, number: int) -> MetricSample:

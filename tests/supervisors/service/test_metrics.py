@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from fw_actors.actors.metrics import MetricSample
+from fw_actors.config import ProcessPlace
 from fw_actors.runtime import SeededEntropy, TrioClock
-from supervisors.service.metrics import BACKLOG_SECONDS
+from supervisors.service.control_channel import PeerAnswers, PeerProcesses
+from supervisors.service.metrics import BACKLOG_SECONDS, ServiceMetrics
 from supervisors.service.tree import RunningService, open_service
 from tests.mail_kit import RecordingLog
 from tests.site_kit import START_MS, make_config
 from tests.supervisors.service.metrics_kit import EXPECTED
+from web.exchange import RequestMetrics
 
 
 def subscribe(fw: Any) -> None:
@@ -86,3 +89,27 @@ async def test_metrics_omit_store_that_does_not_answer_in_time(
             assert trio.current_time() - began == BACKLOG_SECONDS
     assert before - during >= {"fw_queue_jobs", "fw_webhooks_paused"}
     assert during >= {"fw_actor_handled", "fw_deliveries"}
+
+
+async def test_metrics_leave_out_restarts_that_the_supervisor_does_not_tell() -> None:
+    """A counter that falls to 0 and rises again would count each of its restarts once more."""
+
+    class SilentPeers(PeerProcesses):
+        async def gather(
+            self, what: str, argument: object = None, *, to: int | None = None
+        ) -> PeerAnswers:
+            return PeerAnswers(unanswered=[2])
+
+    class NoMetrics:
+        def of_process(self) -> list[MetricSample]:
+            return []
+
+        async def of_store(self) -> list[MetricSample]:
+            return []
+
+    metrics = ServiceMetrics(
+        cast("Any", NoMetrics()), RequestMetrics(), SilentPeers(ProcessPlace(1, 2))
+    )
+    names = [(each.name, each.labels.get("process"), each.value) for each in await metrics()]
+    assert ("fw_process_up", "2", False) in names
+    assert "fw_process_restarts" not in {name for name, _, _ in names}
