@@ -182,7 +182,9 @@ class Pull(Protocol):
     """Returns the next waiting item, or None; never blocks."""
 
     def __call__(self, *, to_refuse: bool = False) -> WorkItem | None:
-        """`to_refuse`: also an item that came too late to join a group that is not durable."""
+        """`to_refuse`: also an item that could not join the group: of another durability, or too
+        late for a group that is not durable.
+        """
 
 
 class Engine(Protocol):
@@ -384,7 +386,9 @@ class ThreadExecutor:
                     while item is None:  # a poll follows the group; it does not end it
                         item = self._queue.get_nowait()
                     following = self._in_time(item)
-            if following is None or following.durable is not first.durable:
+            if following is None:
+                return None
+            if following.durable is not first.durable and not to_refuse:
                 return None
             member, following = following, None
             taken.append(member)

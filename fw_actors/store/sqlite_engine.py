@@ -363,19 +363,19 @@ class GroupCommit:
             self._execute("SAVEPOINT member")
 
     def _run(self, taken: list[WorkItem], pull: Pull, empty: Callable[[], bool]) -> None:
-        if self._raw.in_transaction:
-            self._roll_back()
         self._returned.clear()
         self.deferred = 0
         self._cannot_begin, self._lost_by = False, None
         members: list[WorkItem] = []
         try:
+            if self._raw.in_transaction:  # of refused members, if its rollback failed
+                self._execute("ROLLBACK")
             self._set_durability(taken[0].durable)
             self._run_members(taken, pull, empty, members)
             committed = self._commit()
         except (_GroupLost, sqlite3.Error) as error:
             cause = error.__cause__ if isinstance(error, _GroupLost) else error
-            self._refuse(members, cause)
+            self._refuse([item for item in taken if item.begun or item.begin()], cause)
             if self._cannot_begin:
                 self._refuse_waiting(taken, pull, cause)
             return

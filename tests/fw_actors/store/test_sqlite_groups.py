@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -51,6 +52,23 @@ def run(engine: GroupCommit, *functions: Fn) -> list[Any]:
         run_group(engine, waiting)
     answers = [item.answer for item in items]
     return [a.error if isinstance(a, outcome.Error) else a and a.unwrap() for a in answers]
+
+
+class FailingCursor:
+    """A cursor whose next statements of some kinds fail, as on a defective disk."""
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        self._cursor = cursor
+        self.failures: Counter[str] = Counter()
+
+    def execute(self, text: str, *values: Any) -> sqlite3.Cursor:
+        if self.failures[text]:
+            self.failures[text] -= 1
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._cursor.execute(text, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
 
 
 @pytest.fixture(autouse=True)
@@ -342,6 +360,25 @@ def test_group_commit_counts_and_reports_single_refused_writes(
         "the database refuses writes: The database or its disk is full; nothing was changed.",
         "the database takes writes again",
     ]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_group_commit_never_commits_refused_write_whose_rollback_fails(
+    connection: SqliteConnection, path: Path, durable: bool
+) -> None:
+    """Otherwise a write that was answered 503 would be committed with the next group."""
+    failing = FailingCursor(connection.cursor)
+    connection.cursor = cast(sqlite3.Cursor, failing)
+    engine = GroupCommit(connection)
+    failing.failures.update(COMMIT=1, ROLLBACK=2)
+    assert isinstance(run(engine, add("refused"))[0], OverloadedError)
+    waiting = [(second := WorkItem(add("also refused"), 0, durable=durable))]
+    run_group(engine, waiting)
+    assert second.answer is not None, "its caller waits for ever"
+    with pytest.raises(OverloadedError):
+        second.answer.unwrap()
+    assert run(engine, add("accepted")) == [1]
+    assert stored(path) == ["accepted"]
 
 
 def _sqlite_ends_the_transaction(tx: Tx) -> None:
