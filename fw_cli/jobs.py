@@ -19,7 +19,7 @@ from fw_cli.values import USER, UTF8, AnyCase, WholeNumber, suggestion, user_on_
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
-    from fw_actors.ops.queued_jobs import JobFacts, JobFilter
+    from fw_actors.ops.queued_jobs import ChangedJobs, JobFacts, JobFilter
     from fw_actors.ops.site import Site
     from fw_actors.store.jobs import QueueStats
 
@@ -182,7 +182,7 @@ def retry(context: CommandContext, /, job: int | None, as_json: bool, **given: s
         _show_result({"retried": 1}, f"retried job {job}", as_json=as_json)
         return
     asked = _asked(context, given)
-    done = _repeated(context, lambda site, fw: site.jobs.retry_matching(fw, asked))
+    done = _repeated(context, lambda site, fw, before: site.jobs.retry_matching(fw, asked, before))
     _show_result({"retried": done}, f"retried {counted(done, 'job')}", as_json=as_json)
 
 
@@ -208,7 +208,7 @@ def cancel(
         return
     asked = _asked(context, given)
     confirm("Cancel all jobs that the options select?", yes=yes)
-    done = _repeated(context, lambda site, fw: site.jobs.cancel_matching(fw, asked))
+    done = _repeated(context, lambda site, fw, before: site.jobs.cancel_matching(fw, asked, before))
     _show_result({"cancelled": done}, f"cancelled {counted(done, 'job')}", as_json=as_json)
 
 
@@ -217,20 +217,19 @@ def _one_or_many(job: int | None, given: dict[str, str | None]) -> None:
         raise click.UsageError("Give one JOB, or select many with the options.")
 
 
-def _repeated(context: CommandContext, act: Callable[[Site, Fw], int]) -> int:
-    """Act in transactions of 500 jobs each until few are left; return how many.
-
-    It does not run until none is left, because a retried job may have failed again by then.
-    """
+def _repeated(context: CommandContext, act: Callable[[Site, Fw, int | None], ChangedJobs]) -> int:
+    """Act once on each matching job, in transactions of 500 jobs each; return their number."""
 
     async def use(site: Site) -> int:
-        from fw_actors.ops.queued_jobs import MAX_CHANGED_JOBS
+        total, before = 0, None
 
-        total = 0
+        def once(fw: Fw) -> ChangedJobs:
+            return act(site, fw, before)
+
         while True:
-            done = await site.write(ADMINISTRATOR, lambda fw: act(site, fw))
+            done, before = await site.write(ADMINISTRATOR, once)
             total += done
-            if done < MAX_CHANGED_JOBS:
+            if before is None:
                 return total
 
     return context.on_site(use)

@@ -406,22 +406,30 @@ class AsyncJobCalls:
     async def retry_matching(
         self, *, queue: str = "", state: str = "", function: str = "", user: str = ""
     ) -> int:
-        """Retry up to 500 matching jobs, filtered as by `list`; return their number, 0 at the end.
+        """Retry each matching job once, filtered as by `list`; return their number.
 
-        The client does not repeat this call.
+        A request changes up to 500 jobs. The client does not repeat a request that fails.
         """
         wanted = calls.WantedJobs(queue, state, function, user)
-        return await self._client.run(calls.retry_matching(wanted))
+        total, before = await self._client.run(calls.retry_matching(wanted, None))
+        while before is not None:
+            changed, before = await self._client.run(calls.retry_matching(wanted, before))
+            total += changed
+        return total
 
     async def cancel_matching(
         self, *, queue: str = "", state: str = "", function: str = "", user: str = ""
     ) -> int:
-        """Cancel up to 500 matching jobs, filtered as by `list`; return their number, 0 at the end.
+        """Cancel each matching job once, filtered as by `list`; return their number.
 
-        The client does not repeat this call.
+        A request changes up to 500 jobs. The client does not repeat a request that fails.
         """
         wanted = calls.WantedJobs(queue, state, function, user)
-        return await self._client.run(calls.cancel_matching(wanted))
+        total, before = await self._client.run(calls.cancel_matching(wanted, None))
+        while before is not None:
+            changed, before = await self._client.run(calls.cancel_matching(wanted, before))
+            total += changed
+        return total
 
 
 class AsyncSessionCalls:

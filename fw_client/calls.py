@@ -428,14 +428,17 @@ def list_jobs(wanted: WantedJobs, limit: int, before: int | None) -> Call[tuple[
     return _operation("jobs.list", read, arguments, repeatable=True)
 
 
-def retry_matching(wanted: WantedJobs) -> Call[int]:
+_CHANGED: Final = itemgetter("changed", "next")
+
+
+def retry_matching(wanted: WantedJobs, before: int | None) -> Call[tuple[int, int | None]]:
     """Not repeatable: a job that has failed again meanwhile would run once more."""
-    return _operation("jobs.retryMatching", itemgetter("changed"), asdict(wanted))
+    return _operation("jobs.retryMatching", _CHANGED, {**asdict(wanted), "before": before})
 
 
-def cancel_matching(wanted: WantedJobs) -> Call[int]:
+def cancel_matching(wanted: WantedJobs, before: int | None) -> Call[tuple[int, int | None]]:
     """Not repeatable: further matching jobs may have been queued meanwhile."""
-    return _operation("jobs.cancelMatching", itemgetter("changed"), asdict(wanted))
+    return _operation("jobs.cancelMatching", _CHANGED, {**asdict(wanted), "before": before})
 
 
 def retry_job(job: int) -> Call[None]:

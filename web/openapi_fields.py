@@ -280,9 +280,13 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "state": "Only jobs in this state: ready, scheduled, leased or failed.",
             "function": "Only jobs of this function, or mails of this template.",
             "user": "Only jobs of this user.",
+            "before": "The `next` of the previous response: only jobs with a lower id.",
         },
         "JobRequest": {"job": "The number of the job."},
-        "ChangedJobsResponse": {"changed": "The number of changed jobs."},
+        "ChangedJobsResponse": {
+            "changed": "The number of changed jobs.",
+            "next": "The `before` of the next request; null if no further jobs match.",
+        },
         "ActorRequest": {"actor": "The name of a single actor, as the console shows it."},
     }
 )

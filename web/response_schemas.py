@@ -375,9 +375,11 @@ class JobsResponse(Struct, frozen=True):
 
 
 class ChangedJobsResponse(Struct, frozen=True):
-    """The number of jobs that were changed."""
+    """The number of jobs that were changed; `next` is the `before` of the next request, null if no
+    further jobs match."""
 
     changed: int
+    next: int | None
 
 
 class DocumentResponse(Struct, frozen=True):

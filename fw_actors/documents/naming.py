@@ -82,7 +82,7 @@ _RANDOM_BYTES: Final = 9  # 72 bits: 13 characters
 def name_for(doc: DocType, tx: Tx, entropy: Entropy, is_taken: Callable[[str], bool]) -> str:
     """Return the name of a document that is being inserted.
 
-    A series skips taken names: a rename may have given one to another document.
+    A series skips taken names: a rename or an import may have given them to other documents.
 
     Raises: ValidationError for an unusable name; DuplicateError for a chosen name that is taken.
     """
@@ -93,9 +93,7 @@ def name_for(doc: DocType, tx: Tx, entropy: Entropy, is_taken: Callable[[str], b
     if naming.kind == "random" or (naming.kind == "given" and doc.name is None):
         return random_name(entropy)
     if naming.kind == "series":
-        while is_taken(name := _next_in_series(tx, naming.prefix, naming.digits)):
-            continue
-        return name
+        return _next_of_series(tx, naming, is_taken)
     given = str(getattr(doc, naming.field) or "") if naming.kind == "field" else doc.name
     chosen = validate_name(given, meta)
     if is_taken(chosen):
@@ -125,13 +123,43 @@ def validate_name(name: object, meta: Meta) -> str:
     return str.__str__(name)
 
 
-def _next_in_series(tx: Tx, prefix: str, digits: int) -> str:
-    tx.lock(f"series {prefix}")  # the first number of a series takes two statements
-    current = tx.scalar(_NEXT, prefix=prefix)
-    if current is None:
-        current = 1
-        tx.run(_FIRST, prefix=prefix, current=current)
-    return f"{prefix}{current:0{digits}d}"
+def _next_of_series(tx: Tx, naming: Naming, is_taken: Callable[[str], bool]) -> str:
+    tx.lock(f"series {naming.prefix}")  # the first number of a series takes two statements
+    number = tx.scalar(_NEXT, prefix=naming.prefix)
+    if number is None:
+        number = 1
+        tx.run(_FIRST, prefix=naming.prefix, current=number)
+
+    def name(number: int) -> str:
+        return f"{naming.prefix}{number:0{naming.digits}d}"
+
+    free = free_number(number, lambda number: is_taken(name(number)))
+    if free != number:
+        tx.run(_SKIP_TO, prefix=naming.prefix, current=free)
+    return name(free)
+
+
+_SINGLE_STEPS: Final = 100
+
+
+def free_number(first: int, is_taken: Callable[[int], bool]) -> int:
+    """Return the first free number from `first`, if at most 99 before it are taken.
+
+    Otherwise return a free number after a taken one, found in a number of steps that grows with the
+    logarithm of the distance: an import may have taken a million, and every other write waits for
+    this one.
+    """
+    for number in range(first, first + _SINGLE_STEPS):
+        if not is_taken(number):
+            return number
+    taken, step = number, 1
+    while is_taken(taken + step):
+        taken, step = taken + step, step * 2
+    free = taken + step
+    while free - taken > 1:
+        middle = (taken + free) // 2
+        taken, free = (middle, free) if is_taken(middle) else (taken, middle)
+    return free
 
 
 _NEXT: Final = Statement(
@@ -139,6 +167,11 @@ _NEXT: Final = Statement(
     .where(schema.SERIES.c.prefix == sa.bindparam("prefix"))
     .values(current=schema.SERIES.c.current + 1)
     .returning(schema.SERIES.c.current)
+)
+_SKIP_TO: Final = Statement(
+    sa.update(schema.SERIES)
+    .where(schema.SERIES.c.prefix == sa.bindparam("prefix"))
+    .values(current=sa.bindparam("current"))
 )
 _FIRST: Final = Statement(
     sa.insert(schema.SERIES).values(prefix=sa.bindparam("prefix"), current=sa.bindparam("current"))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -220,6 +220,13 @@ class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     user: str = ""
 
 
+class ChangedJobs(NamedTuple):
+    """The number of jobs that were changed, and the lowest of their ids if there may be more."""
+
+    changed: int
+    next: int | None
+
+
 class JobFacts(msgspec.Struct, frozen=True, rename="camel"):
     """A job, without the values of its arguments. Times in ms.
 
@@ -323,19 +330,24 @@ class JobControl:
         """
         return self._change(fw, number, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete)
 
-    def retry_matching(self, fw: Fw, asked: JobFilter) -> int:
-        """Retry up to 500 matching jobs that have failed or are scheduled; return their number.
+    def retry_matching(self, fw: Fw, asked: JobFilter, before: int | None = None) -> ChangedJobs:
+        """Retry up to 500 matching jobs that have failed or are scheduled, the newest first.
 
-        A caller repeats it until the result is 0. Raises: as `listed`.
+        A caller repeats it with `before` as the result's `next` until that is None. `before`
+        excludes the jobs of earlier calls: one that has failed again matches again.
+
+        Raises: as `listed`.
         """
-        return self._change_many(fw, asked, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due)
+        kinds = (Action.JOB_RETRY, _REFUSED_RETRIES)
+        return self._change_many(fw, asked, before, *kinds, self._make_due)
 
-    def cancel_matching(self, fw: Fw, asked: JobFilter) -> int:
-        """Cancel up to 500 matching jobs that are not in progress; return their number.
+    def cancel_matching(self, fw: Fw, asked: JobFilter, before: int | None = None) -> ChangedJobs:
+        """Cancel up to 500 matching jobs that are not in progress; repeat as `retry_matching`.
 
-        A caller repeats it until the result is 0. Raises: as `listed`.
+        Raises: as `listed`.
         """
-        return self._change_many(fw, asked, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete)
+        kinds = (Action.JOB_CANCEL, _REFUSED_CANCELS)
+        return self._change_many(fw, asked, before, *kinds, self._delete)
 
     def _change(
         self,
@@ -358,18 +370,19 @@ class JobControl:
         self,
         fw: Fw,
         asked: JobFilter,
+        before: int | None,
         action: Action,
         refused: dict[JobState, str],
         change: Callable[[Fw, Sequence[JobFacts]], None],
-    ) -> int:
+    ) -> ChangedJobs:
         require_administering(fw.rights, _ACT)
         states = tuple(state for state in JobState if state not in refused)
-        found = _found(fw.tx, asked, MAX_CHANGED_JOBS, None, lock=True, states=states)
+        found = _found(fw.tx, asked, MAX_CHANGED_JOBS, before, lock=True, states=states)
         if found:
             change(fw, found)
             given = {name: value for name, value in msgspec.to_builtins(asked).items() if value}
             self._audit.record(fw, action, "", {"jobs": len(found), **given})
-        return len(found)
+        return ChangedJobs(len(found), found[-1].id if len(found) == MAX_CHANGED_JOBS else None)
 
     def _make_due(self, fw: Fw, found: Sequence[JobFacts]) -> None:
         fw.tx.run(_MAKE_DUE, ids=[job.id for job in found], now=fw.tx.now)

@@ -34,7 +34,7 @@ async def test_jobs_operations_list_retry_and_cancel_failed_jobs(
     assert (await site.op("jobs.cancel", {"job": first}, sid=boss)).json == {"ok": True}
     for body, changed in (({"function": "notes.other"}, 0), ({"function": "notes.report"}, 1)):
         reply = await site.op("jobs.retryMatching", body, sid=boss)
-        assert reply.json == {"changed": changed}
+        assert reply.json == {"changed": changed, "next": None}
     (job,) = (await site.op("jobs.list", {}, sid=boss)).json["jobs"]
     assert (job["id"], job["state"] != "failed") == (second, True)
     assert (await site.op("jobs.cancel", {"job": first}, sid=boss)).status == 404

@@ -478,13 +478,19 @@ def test_link_that_could_not_be_checked_is_checked_again(page: Page, site: LiveS
     expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
 
 
-def test_page_of_second_link_shows_its_account(page: Page, site: LiveSite) -> None:
-    tokens = []
-    for name in ("mara", "nils"):
+def invited(site: LiveSite, *names: str) -> list[str]:
+    """Invite accounts; return the fragments of their links."""
+    fragments = []
+    for name in names:
         told = site.fw("user", "add", name, "--email", f"{name}@example.test", "--role", "Sales")
         found = re.search(r"#token=\S+", told)
         assert found is not None
-        tokens.append(found.group())
+        fragments.append(found.group())
+    return fragments
+
+
+def test_page_of_second_link_shows_its_account(page: Page, site: LiveSite) -> None:
+    tokens = invited(site, "mara", "nils")
     held = HeldRequests(page, "**/api/auth/token")
     page.goto(f"/accept-invite{tokens[0]}")
     held.arrive()
@@ -496,6 +502,38 @@ def test_page_of_second_link_shows_its_account(page: Page, site: LiveSite) -> No
         held.routes[0].continue_()
     page.wait_for_timeout(100)
     expect(page.locator("[data-user]")).to_contain_text("nils")
+
+
+def test_page_of_second_link_has_nothing_entered_for_first(page: Page, site: LiveSite) -> None:
+    """The account of the second link got the full name of the first one."""
+    first, second = invited(site, "olga", "paul")
+    page.goto(f"/accept-invite{first}")
+    name, password = page.get_by_label("Full name"), page.get_by_label("New password", exact=True)
+    name.fill("Olga")
+    password.fill("a long password")
+    held = HeldRequests(page, "**/api/auth/token")
+    page.evaluate("(token) => { location.hash = token; }", second)
+    held.arrive()
+    expect(page.get_by_role("heading", name="Welcome")).to_be_hidden()  # of the first account
+    held.let_go()
+    expect(page.locator("[data-user]")).to_contain_text("paul")
+    expect(name).to_have_value("")
+    expect(password).to_have_value("")
+
+
+def test_page_of_second_link_ignores_late_response_of_first(page: Page, site: LiveSite) -> None:
+    first, second = invited(site, "quin", "rosa")
+    page.goto(f"/accept-invite{first}")
+    page.get_by_label("New password", exact=True).fill("a long password")
+    held = HeldRequests(page, "**/api/auth/accept-invite")
+    page.keyboard.press("Enter")
+    held.arrive()
+    page.evaluate("(token) => { location.hash = token; }", second)
+    expect(page.locator("[data-user]")).to_contain_text("rosa")
+    with page.expect_response("**/api/auth/accept-invite"):
+        held.let_go()
+    page.wait_for_timeout(100)
+    expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
 
 
 def test_session_begins_once_despite_late_page(page: Page) -> None:

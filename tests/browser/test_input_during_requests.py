@@ -358,13 +358,31 @@ def test_document_is_not_saved_by_keys_beside_a_question(page: Page, sign_in: Si
     expect(page.get_by_text("Saved.")).to_be_visible()
 
 
+def test_console_row_never_moves_focus_to_another_action(page: Page, sign_in: SignIn) -> None:
+    """A job that became scheduled had "Retry" where "Cancel" had the focus."""
+    sign_in("admin")
+    states = ["ready", "scheduled"]
+
+    def answer(route: Route) -> None:
+        state = states.pop(0) if len(states) > 1 else states[0]
+        route.fulfill(json={"jobs": [{**JOB, "id": 1, "state": state}]})
+
+    page.route(f"{OPERATION}jobs.list", answer)
+    page.goto("/app/console#jobs-part")
+    row = page.locator("#jobs tr[data-key='1']")
+    row.get_by_role("button", name="Cancel").focus()
+    page.get_by_role("combobox", name="State").dispatch_event("change")
+    expect(row.get_by_role("button", name="Retry")).to_be_visible()
+    expect(row.get_by_role("button", name="Cancel")).to_be_focused()
+
+
 def test_console_counts_cancelled_jobs_although_a_later_batch_failed(
     page: Page, sign_in: SignIn
 ) -> None:
     """H-158."""
     sign_in("admin")
     answer_jobs(page, lambda _: (1,))
-    answers = [{"changed": 500}, None, {"changed": 7}, None]
+    answers = [{"changed": 500, "next": 9}, None, {"changed": 7, "next": 8}, None]
 
     def cancel(route: Route) -> None:
         body = answers.pop(0)

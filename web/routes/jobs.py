@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fw_actors.documents.fields import iso
-from fw_actors.ops.queued_jobs import JobFacts, JobFilter
+from fw_actors.ops.queued_jobs import ChangedJobs, JobFacts, JobFilter
 from fw_actors.rules import JOBS_LISTED
 from web.exchange import Exchange
 from web.json_input import read_struct
@@ -46,12 +46,14 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MatchingJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of jobs.retryMatching and jobs.cancelMatching; omitted fields match all."""
+    """The body of jobs.retryMatching and jobs.cancelMatching; omitted fields match all. `before` is
+    the `next` of the previous response."""
 
     queue: str = ""
     state: str = ""
     function: str = ""
     user: str = ""
+    before: int | None = None
 
 
 LISTING: Final = BodyRule(partial(read_struct, kind=ListJobsRequest), optional=True)
@@ -93,25 +95,24 @@ class JobRoutes(GatewayRoutes):
         return await self._act(exchange, self._gateway.jobs.cancel)
 
     async def retry_many(self, exchange: Exchange) -> Response:
-        """Retry up to 500 matching jobs; repeat until `changed` is 0."""
-        asked = _filter(exchange.body)
-        changed = await self._write(
-            exchange, lambda fw: self._gateway.jobs.retry_matching(fw, asked)
-        )
-        return json_response(ChangedJobsResponse(changed))
+        """Retry up to 500 matching jobs; repeat with `before` as `next` until that is null."""
+        return await self._act_on_many(exchange, self._gateway.jobs.retry_matching)
 
     async def cancel_many(self, exchange: Exchange) -> Response:
-        """Cancel up to 500 matching jobs; repeat until `changed` is 0."""
-        asked = _filter(exchange.body)
-        changed = await self._write(
-            exchange, lambda fw: self._gateway.jobs.cancel_matching(fw, asked)
-        )
-        return json_response(ChangedJobsResponse(changed))
+        """Cancel up to 500 matching jobs; repeat with `before` as `next` until that is null."""
+        return await self._act_on_many(exchange, self._gateway.jobs.cancel_matching)
 
     async def _act(self, exchange: Exchange, act: Callable[[Fw, int], JobFacts]) -> Response:
         number = exchange.body.job
         await self._write(exchange, lambda fw: act(fw, number))
         return json_response({"ok": True})
+
+    async def _act_on_many(
+        self, exchange: Exchange, act: Callable[[Fw, JobFilter, int | None], ChangedJobs]
+    ) -> Response:
+        asked, before = _filter(exchange.body), exchange.body.before
+        changed = await self._write(exchange, lambda fw: act(fw, asked, before))
+        return json_response(ChangedJobsResponse(*changed))
 
 
 def _from_query(query: Mapping[str, str]) -> ListJobsRequest:

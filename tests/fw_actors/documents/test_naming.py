@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fw_actors.documents.naming import free_number
 from fw_actors.errors import DuplicateError, ValidationError
 from tests.fw_actors.documents.conftest import ShopSite
 
@@ -101,6 +104,44 @@ async def test_naming_series_skips_names_taken_by_rename(desk: ShopSite) -> None
         return [fw.new_doc("Sales Order", title="t").insert().name for _ in range(2)]
 
     assert await desk.do(names) == ["SO-00003", "SO-00004"]
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_naming_series_skips_thousands_of_imported_names_in_few_steps(
+    desk: ShopSite,
+) -> None:
+    """A step for each of them would delay every other write (D-102)."""
+
+    def names(fw: Any) -> list[str]:
+        found = fw.new_doc("Sales Order", title="t").insert()
+        found.rename("imported")
+        copy = fw.db.sql("SELECT * FROM doc_sales_order WHERE name = 'imported'")[0]
+        columns = ", ".join(f'"{column}"' for column in copy)
+        given = ", ".join(f":{column}" for column in copy)
+        for number in range(2, 2002):
+            row = {**copy, "name": f"SO-{number:05d}", "row_id": f"row-{number}"}
+            fw.db.sql(f"INSERT INTO doc_sales_order ({columns}) VALUES ({given})", row)
+        return [fw.new_doc("Sales Order", title="t").insert().name for _ in range(2)]
+
+    assert await desk.do(names) == ["SO-02002", "SO-02003"]
+
+
+@given(start=st.integers(1, 10**6), length=st.integers(0, 10**6))
+def test_free_number_is_after_all_taken_ones_in_few_steps(start: int, length: int) -> None:
+    steps = 0
+
+    def is_taken(number: int) -> bool:
+        nonlocal steps
+        steps += 1
+        return start <= number < start + length
+
+    assert free_number(start, is_taken) == start + length
+    assert steps <= 100 + 2 * 21
+
+
+@given(gaps=st.sets(st.integers(1, 99), min_size=1))
+def test_free_number_is_the_first_within_a_hundred(gaps: set[int]) -> None:
+    assert free_number(1, lambda number: number not in gaps) == min(gaps)
 
 
 async def test_field_naming_uses_value_of_field(desk: ShopSite) -> None:

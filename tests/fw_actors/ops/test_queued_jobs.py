@@ -128,7 +128,7 @@ async def test_job_in_progress_cannot_be_retried_or_cancelled(office: Office) ->
     for act in (control.retry, control.cancel):
         with pytest.raises(ConflictError, match="in progress"):
             await office.do(partial(act, number=number))
-    assert await office.do(lambda fw: control.cancel_matching(fw, JobFilter())) == 0
+    assert await office.do(lambda fw: control.cancel_matching(fw, JobFilter())) == (0, None)
 
 
 async def test_finish_of_a_cancelled_job_has_no_effect(office: Office) -> None:
@@ -176,10 +176,30 @@ async def test_retry_matching_leaves_one_audit_event(office: Office) -> None:
 
     await office.site.store.write(work)
     asked = JobFilter(state="failed", function=REPORT)
-    assert await office.do(lambda fw: office.site.jobs.retry_matching(fw, asked)) == 3
-    assert await office.do(lambda fw: office.site.jobs.retry_matching(fw, asked)) == 0
+    assert await office.do(lambda fw: office.site.jobs.retry_matching(fw, asked)) == (3, None)
+    assert await office.do(lambda fw: office.site.jobs.retry_matching(fw, asked)) == (0, None)
     assert [job.state for job in await listed(office)] == ["scheduled", "ready", "ready", "ready"]
     assert await audited(office) == [("job.retry", "")]
+
+
+async def test_retry_matching_retries_job_that_fails_again_once(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever repeats the call would never end otherwise (O-222)."""
+    monkeypatch.setattr("fw_actors.ops.queued_jobs.MAX_CHANGED_JOBS", 2)
+    store, control = office.site.store, office.site.jobs
+    numbers = [await failed_job(office) for _ in range(3)]
+
+    def fail_again(tx: Tx) -> None:
+        for number in numbers[1:]:
+            fail(tx, number)
+
+    first = await office.do(lambda fw: control.retry_matching(fw, JobFilter()))
+    assert first == (2, numbers[1])
+    await store.write(fail_again)
+    last = await office.do(lambda fw: control.retry_matching(fw, JobFilter(), first.next))
+    assert last == (1, None)
+    assert [job.state for job in await listed(office)] == ["failed", "failed", "ready"]
 
 
 async def test_job_operations_require_an_unscoped_system_manager(office: Office) -> None:

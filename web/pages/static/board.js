@@ -33,9 +33,14 @@ function fill(cell, value) {
   const key = JSON.stringify(value);
   if (cell.dataset.key === key) return;
   cell.dataset.key = key;
-  const focused = cell.contains(document.activeElement);
+  const { activeElement } = document;
+  const focused = cell.contains(activeElement);
   cell.replaceChildren(...parts(value));
-  if (focused) cell.querySelector("button, a")?.focus(); // keep the keyboard focus
+  if (!focused) return;
+  // Keep the keyboard focus, but never move it to another action.
+  const { act } = activeElement.dataset;
+  const same = cell.querySelector(act ? `[data-act="${act}"]` : "a");
+  (same ?? cell.closest("section").querySelector("h2")).focus();
 }
 
 function parts(value) {

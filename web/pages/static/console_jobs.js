@@ -65,14 +65,17 @@ function fromTheNewest() {
   load();
 }
 
-// Everything that matches, 500 at a time; `tell` is called with the number of each time.
+// All jobs that match now, 500 at a time and each once: a retried job may fail again and match
+// again. `tell` is called with the number of each time.
 async function many(name, tell) {
   const chosen = filters();
-  let last;
+  let next;
   do {
-    ({ changed: last } = await operation(name, chosen)); // eslint-disable-line no-await-in-loop
-    tell(last);
-  } while (last > 0);
+    const before = next === undefined ? {} : { before: next };
+    let changed;
+    ({ changed, next } = await operation(name, { ...chosen, ...before })); // eslint-disable-line no-await-in-loop
+    tell(changed);
+  } while (next !== null);
 }
 
 const MANY = {

@@ -64,23 +64,30 @@ async function send() {
     showFieldError(password, said);
     return;
   }
-  const body = { token: globalThis.linkToken, password: password.value };
+  const token = globalThis.linkToken;
+  const body = { token, password: password.value };
   if (fullName?.value.trim()) body.fullName = fullName.value.trim();
   try {
     await withInertForm(form, () => call("POST", PATHS[kind], body));
   } catch (error) {
+    if (token !== globalThis.linkToken) return; // another link was opened meanwhile
     if (error.type === "InvalidTokenError") end("It was used already, has expired, or a newer one has taken its place.");
     else if (error.type === "PasswordPolicyError") showFieldError(password, error.message);
     else throw error;
     return;
   }
+  if (token !== globalThis.linkToken) return;
   form.reset();
   show("done");
 }
 
 revealable();
 onSubmit(form, send);
-addEventListener("link-token", look);
+addEventListener("link-token", () => {
+  form.reset(); // what was entered belongs to the account of the former link
+  show("looking");
+  look();
+});
 again.addEventListener("click", () => busy(again, look));
 enable("link");
 look();
