@@ -34,7 +34,7 @@ from web.exchange import (
     request_id_of,
     trace_of,
 )
-from web.guard import admit
+from web.guard import check_request
 from web.operations import Route
 from web.pages.framing import UnknownPaths
 from web.pages.rendering import Assets, Rendering
@@ -262,7 +262,7 @@ class FrontEnd:
             if route is None:
                 response = await self._respond_without_route(exchange)
             else:
-                operation = await admit(exchange, route, self._gateway)
+                operation = await check_request(exchange, route, self._gateway)
                 response = await operation.handle(exchange)
         except (Exception, BaseExceptionGroup) as error:
             response = self._response_of(error, exchange)

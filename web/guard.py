@@ -39,7 +39,7 @@ MAX_SID_CHARACTERS: Final = 128
 UTF_8: Final = ("utf-8", "utf8")
 
 
-async def admit(exchange: Exchange, route: Route, gateway: Gateway) -> Operation:
+async def check_request(exchange: Exchange, route: Route, gateway: Gateway) -> Operation:
     """Return the operation to run; the exchange then holds caller, query and body.
 
     Raises: the error of the first check that fails.
@@ -68,8 +68,8 @@ async def admit(exchange: Exchange, route: Route, gateway: Gateway) -> Operation
     try:
         await _read_arguments(exchange, operation)
     except FwError:
-        if operation.admit is not None:
-            await operation.admit(exchange)
+        if operation.check_address is not None:
+            await operation.check_address(exchange)
         raise
     return operation
 

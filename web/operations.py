@@ -54,9 +54,9 @@ OperationHandler = Callable[["Exchange"], Awaitable[Response]]
 class Operation:
     """One verb of a path. Without a body rule, a request body is discarded unread.
 
-    `query` names the allowed parameters; None leaves validation to the handler. `admit` is called
-    only if query or body are invalid, and may raise another error instead of theirs: the address's
-    429 comes before 415 and 400 (H-21). For valid requests the handler raises it. With
+    `query` names the allowed parameters; None leaves validation to the handler. `check_address` is
+    called only if query or body are invalid, and may raise another error instead of theirs: the
+    address's 429 comes before 415 and 400 (H-21). For valid requests the handler raises it. With
     `ambiguous_as_guest`, a request with two cookies `sid`, or with a cookie and an API key, is
     served as if it had neither, and its cookies are cleared (A-173, A-174). `response` and `status`
     describe a successful response in the OpenAPI document.
@@ -66,7 +66,7 @@ class Operation:
     authentication: Authentication = Authentication.REQUIRED
     body: BodyRule | None = None
     query: frozenset[str] | None = frozenset()
-    admit: Callable[[Exchange], Awaitable[None]] | None = None
+    check_address: Callable[[Exchange], Awaitable[None]] | None = None
     response: type[msgspec.Struct] | None = None
     status: int = 200
     ambiguous_as_guest: bool = False

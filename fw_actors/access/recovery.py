@@ -259,7 +259,7 @@ class Recovery:
 
         await self._store.write(work)
 
-    async def admit_address(self, address: str) -> None:
+    async def check_address(self, address: str) -> None:
         """Reject an address that is over its limit, without counting the request.
 
         Raises: TooManyRequestsError.

@@ -114,7 +114,7 @@ class Gateway:
         self.errors: ErrorRecorder = site.errors
         self.samples = samples
 
-    async def admit_address(self, address: str, request_id: str) -> None:
+    async def check_address(self, address: str, request_id: str) -> None:
         """Reject an address that has exhausted its limit, without counting an attempt.
 
         For requests that fail anyway; the charge of an attempt checks the same limit.

@@ -24,8 +24,8 @@ from supervisors.service.process import (
     Process,
     ServingRecord,
     ServingState,
-    birth,
     open_process,
+    start_time,
 )
 from supervisors.service.site_files import (
     NotStoppable,
@@ -120,9 +120,11 @@ def _remaining(record: PidFile) -> tuple[ServingRecord, ...]:
     Nothing is recorded after its end. In another container no process of the service is visible:
     the record is then all that is known.
     """
-    left = [each for each in record.serving if each.pid and birth(each.pid) == each.born]
+    left = [
+        each for each in record.serving if each.pid and start_time(each.pid) == each.start_ticks
+    ]
     if left:
-        with open_process(record.pid, record.born) as supervisor:
+        with open_process(record.pid, record.start_ticks) as supervisor:
             if supervisor is None:
                 return tuple(replace(each, state=ServingState.STOPPING.value) for each in left)
     return record.serving
@@ -173,7 +175,7 @@ def stop(paths: SitePaths, verb: str = "stop") -> Stopped:
         raise NotStoppable(
             f"the service of {paths.folder} is running, but its process id is unknown"
         )
-    with open_process(record.pid, record.born) as process:
+    with open_process(record.pid, record.start_ticks) as process:
         if process is not None:
             unit = unit_of(record.pid)
             if unit is not None:

@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.05
 _log: Final = logging.getLogger(__name__)
 
 
-def birth(pid: int) -> int | None:
+def start_time(pid: int) -> int | None:
     """Return the start time of a process in kernel ticks; None if the system does not provide it.
 
     It differs between two processes with the same number, and is valid only for this boot.
@@ -66,7 +66,7 @@ class ServingRecord(msgspec.Struct, frozen=True):
     number: int
     state: str
     pid: int | None = None
-    born: int | None = None
+    start_ticks: int | None = msgspec.field(default=None, name="born")
     restarts: int = 0
 
 
@@ -103,7 +103,7 @@ class Process:
 
 
 @contextlib.contextmanager
-def open_process(pid: int, born: int | None) -> Iterator[Process | None]:
+def open_process(pid: int, start_ticks: int | None) -> Iterator[Process | None]:
     """Yield the process with this number if its start time matches, else None."""
     try:
         descriptor = os.pidfd_open(pid) if sys.platform == "linux" else None
@@ -114,7 +114,7 @@ def open_process(pid: int, born: int | None) -> Iterator[Process | None]:
         descriptor = None
     try:
         # Checked after the pidfd is open: from here on a reuse of the number has no effect.
-        same = _exists(pid) and (born is None or birth(pid) == born)
+        same = _exists(pid) and (start_ticks is None or start_time(pid) == start_ticks)
         yield Process(pid, descriptor) if same else None
     finally:
         if descriptor is not None:

@@ -39,7 +39,7 @@ from supervisors.service.process import (
     STORE_AWAY,
     ServingRecord,
     ServingState,
-    birth,
+    start_time,
 )
 from supervisors.service.run import OwnPidFile
 from supervisors.service.site_files import (
@@ -215,7 +215,7 @@ class ServingProcess:
         self._service = service
         self._channel: ControlChannel | None = None
         self._process: RunningProcess | None = None
-        self._born: int | None = None
+        self._start_ticks: int | None = None
         self._silent = False
         self.answered = -inf
         """The time of its last report that it works, on trio's clock."""
@@ -257,8 +257,8 @@ class ServingProcess:
             state = ServingState.RESTARTING
         else:
             state = ServingState.STARTING
-        born = None if self._process is None else self._born
-        return ServingRecord(self.number, state.value, self.pid, born, max(0, self.restarts))
+        start_ticks = None if self._process is None else self._start_ticks
+        return ServingRecord(self.number, state.value, self.pid, start_ticks, max(0, self.restarts))
 
     async def check(self, seconds: float) -> None:
         """Ask the process whether it works; record the time if it does, and whether it answered."""
@@ -304,7 +304,7 @@ class ServingProcess:
             try:
                 assignment = self._service.assignment(self.number, others.fileno())
                 process = self._process = await self._service.fork_server.start(assignment)
-                self._born = birth(process.pid)
+                self._start_ticks = start_time(process.pid)
                 self._service.record()
                 began = trio.current_time()
                 self._start_limit = inf if assignment.alone else began + START_SECONDS

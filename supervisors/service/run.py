@@ -229,7 +229,7 @@ async def _wait_for_orphans(paths: SitePaths, lock: ServeLock) -> None:
     known = site_files.read(paths.pid)
     end = trio.current_time() + GRACEFUL_SECONDS
     while known is not None and known.processes > 1 and trio.current_time() < end:
-        with process.open_process(known.pid, known.born) as supervisor:
+        with process.open_process(known.pid, known.start_ticks) as supervisor:
             if supervisor is not None:
                 break
         if lock.acquire():

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, Protocol, Self
 import msgspec
 
 from fw_actors.config import Config
-from supervisors.service.process import ServingRecord, birth
+from supervisors.service.process import ServingRecord, start_time
 from supervisors.service.systemd import Unit
 from web.listening import url_of
 
@@ -265,13 +265,14 @@ def _try_lock(descriptor: int, kind: int) -> bool:
 class PidFile(msgspec.Struct, frozen=True):
     """One serving process, or the supervisor of several.
 
-    `url` is None until the service accepts; `born` is from `process.birth`; `processes` is their
-    number without the supervisor. `serving` has one record for each of several processes. `began`
-    is the start in seconds since the epoch, if the file is written again later, or 0.
+    `url` is None until the service accepts; `start_ticks` is from `process.start_time`, named
+    `born` in the file as in earlier versions; `processes` is their number without the supervisor.
+    `serving` has one record for each of several processes. `began` is the start in seconds since
+    the epoch, if the file is written again later, or 0.
     """
 
     pid: int
-    born: int | None
+    start_ticks: int | None = msgspec.field(name="born")
     version: str
     url: str | None = None
     processes: int = 1
@@ -282,7 +283,7 @@ class PidFile(msgspec.Struct, frozen=True):
 def own_pid_file(version: str, url: str | None = None, processes: int = 1) -> PidFile:
     """Return the record of this process; `processes` is their number in the service."""
     own = os.getpid()
-    return PidFile(own, birth(own), version, url, processes)
+    return PidFile(own, start_time(own), version, url, processes)
 
 
 def write(path: Path, record: PidFile) -> None:
@@ -350,7 +351,7 @@ def registered(paths: SitePaths, version: str, url: str | None) -> Iterator[None
     Raises: UnusableDataFolder.
     """
     record = own_pid_file(version, url)
-    file = paths.workers / f"{record.pid}-{record.born or 0}.json"
+    file = paths.workers / f"{record.pid}-{record.start_ticks or 0}.json"
     try:
         descriptor = _locked_file(file, msgspec.json.encode(record) + b"\n")
     except OSError as error:

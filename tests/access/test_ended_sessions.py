@@ -49,16 +49,16 @@ class AuthenticatedRequests:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
         self.authenticated, self.go_on = trio.Event(), trio.Event()
-        admit = guard.admit
+        check = guard.check_request
 
         async def held(exchange: Exchange, route: Route, gateway: Gateway) -> Operation:
-            operation = await admit(exchange, route, gateway)
+            operation = await check(exchange, route, gateway)
             if exchange.request.path == path:
                 self.authenticated.set()
                 await self.go_on.wait()
             return operation
 
-        monkeypatch.setattr(app, "admit", held)
+        monkeypatch.setattr(app, "check_request", held)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])

@@ -110,7 +110,7 @@ class FakeGateway:
         self.bulk = cast("BulkReplays", None)
         self.keys = self.recovery = self.invitation = self.errors = self
 
-    async def admit_address(self, address: str, request_id: str = "") -> None:
+    async def check_address(self, address: str, request_id: str = "") -> None:
         if address in self.shut_out:
             raise TooManyRequestsError(60)
 

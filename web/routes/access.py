@@ -73,7 +73,7 @@ class AccessRoutes:
             self.sign_in,
             Authentication.IGNORED,
             sign_in_body,
-            admit=self.admit_address,
+            check_address=self.check_address,
             response=response_schemas.SignedInResponse,
             ambiguous_as_guest=True,
         )
@@ -91,15 +91,15 @@ class AccessRoutes:
             Route("/api/boot", {"GET": boot}),
         ]
 
-    async def admit_address(self, exchange: Exchange) -> None:
+    async def check_address(self, exchange: Exchange) -> None:
         """Raise TooManyRequestsError for an address that has used up its attempts."""
-        await self._gateway.admit_address(exchange.address, exchange.request_id)
+        await self._gateway.check_address(exchange.address, exchange.request_id)
 
     async def sign_in(self, exchange: Exchange) -> Response:
         """Create a session and set its cookie; a session in the request is ended, never reused."""
         body: SignInRequest = exchange.body
         if not body.usr.strip():
-            await self.admit_address(exchange)
+            await self.check_address(exchange)
             raise BadRequestError("Type your name or e-mail.", field="usr")
         signed_in = await self._gateway.sign_in(
             SignInAttempt(
@@ -183,14 +183,14 @@ class RecoveryRoutes:
         """Return the routes."""
         return [
             _route("forgot-password", self.forgot_password, ForgotPasswordRequest),
-            _route("token", self.token, TokenRequest, self.admit_address, LinkResponse),
-            _route("reset-password", self.reset_password, ResetPasswordRequest, self.admit_address),
-            _route("accept-invite", self.accept_invite, AcceptInviteRequest, self.admit_address),
+            _route("token", self.token, TokenRequest, self.check_address, LinkResponse),
+            _route("reset-password", self.reset_password, ResetPasswordRequest, self.check_address),
+            _route("accept-invite", self.accept_invite, AcceptInviteRequest, self.check_address),
         ]
 
-    async def admit_address(self, exchange: Exchange) -> None:
+    async def check_address(self, exchange: Exchange) -> None:
         """Raise TooManyRequestsError for an address that has sent too many requests."""
-        await self._gateway.recovery.admit_address(exchange.address)
+        await self._gateway.recovery.check_address(exchange.address)
 
     async def forgot_password(self, exchange: Exchange) -> Response:
         """Queue a recovery mail; the response is the same whether or not the account exists."""
@@ -205,7 +205,7 @@ class RecoveryRoutes:
 
     async def token(self, exchange: Exchange) -> Response:
         """Describe a link's token without using it up."""
-        await self.admit_address(exchange)
+        await self.check_address(exchange)
         body: TokenRequest = exchange.body
         facts = await self._gateway.recovery.link_facts(body.token, exchange.address)
         content = {
@@ -218,7 +218,7 @@ class RecoveryRoutes:
 
     async def reset_password(self, exchange: Exchange) -> Response:
         """Set a new password with a recovery link; this does not sign in."""
-        await self.admit_address(exchange)
+        await self.check_address(exchange)
         body: ResetPasswordRequest = exchange.body
         await self._gateway.recovery.reset(
             body.token, body.password, exchange.address, exchange.request_id
@@ -227,7 +227,7 @@ class RecoveryRoutes:
 
     async def accept_invite(self, exchange: Exchange) -> Response:
         """Set the first password with an invitation link; this does not sign in."""
-        await self.admit_address(exchange)
+        await self.check_address(exchange)
         body: AcceptInviteRequest = exchange.body
         await self._gateway.invitation.accept(
             body.token,
@@ -243,9 +243,11 @@ def _route(
     name: str,
     handle: OperationHandler,
     kind: type[msgspec.Struct],
-    admit: Callable[[Exchange], Awaitable[None]] | None = None,
+    check_address: Callable[[Exchange], Awaitable[None]] | None = None,
     response: type[msgspec.Struct] = OkResponse,
 ) -> Route:
     body = BodyRule(partial(read_struct, kind=kind, texts=LINK_PASSWORD), limit=SMALL_BODY_BYTES)
-    post = Operation(handle, Authentication.IGNORED, body, admit=admit, response=response)
+    post = Operation(
+        handle, Authentication.IGNORED, body, check_address=check_address, response=response
+    )
     return Route(AUTH + name, {"POST": post})

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from supervisors.service import background, site_files
 from supervisors.service.background import RunState, ServiceStatus, Stopped
-from supervisors.service.process import ServingRecord, ServingState, birth
+from supervisors.service.process import ServingRecord, ServingState, start_time
 from supervisors.service.site_files import (
     NotStoppable,
     PidFile,
@@ -99,10 +99,10 @@ def test_pid_file_of_a_killed_service_is_ignored(fakes: Fakes, paths: SitePaths)
 def test_stop_never_signals_an_unrelated_process(paths: SitePaths) -> None:
     """Another one holds the lock, and the file names a process that never served."""
     stranger = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
-    born = birth(stranger.pid)
-    assert born is not None
+    start_ticks = start_time(stranger.pid)
+    assert start_ticks is not None
     site_files.write(
-        paths.pid, site_files.PidFile(stranger.pid, born - 1, "9.9", "http://127.0.0.1:1")
+        paths.pid, site_files.PidFile(stranger.pid, start_ticks - 1, "9.9", "http://127.0.0.1:1")
     )
     with ServeLock(paths.lock) as lock:
         lock.acquire()
@@ -122,7 +122,7 @@ def test_lock_holder_without_a_pid_file_is_starting(paths: SitePaths) -> None:
 
 def test_status_shows_the_processes_that_a_killed_supervisor_has_left(paths: SitePaths) -> None:
     """They hold the site's lock, and nobody updates the record (O-49)."""
-    own, pid = birth(os.getpid()), os.getpid()
+    own, pid = start_time(os.getpid()), os.getpid()
     assert own is not None
     left = ServingRecord(1, ServingState.READY, pid, own)
     gone = ServingRecord(2, ServingState.READY, pid, own - 1)

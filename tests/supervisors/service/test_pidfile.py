@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from supervisors.service import site_files
-from supervisors.service.process import ServingRecord, ServingState, birth
+from supervisors.service.process import ServingRecord, ServingState, start_time
 from supervisors.service.run import KEEP_SECONDS, OwnPidFile
 from supervisors.service.site_files import SitePaths, UnusableDataFolder
 
@@ -20,7 +20,7 @@ def test_pid_file_is_read_as_written(paths: SitePaths) -> None:
     said = site_files.own_pid_file("1.2", "http://127.0.0.1:8000")
     site_files.write(paths.pid, said)
     assert site_files.read(paths.pid) == said
-    assert (said.pid, said.born) == (os.getpid(), birth(os.getpid()))
+    assert (said.pid, said.start_ticks) == (os.getpid(), start_time(os.getpid()))
 
 
 def test_own_pid_file_keeps_address_and_processes(paths: SitePaths) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisors.service.process import birth, open_process
+from supervisors.service.process import open_process, start_time
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_open_process_signals_and_sees_the_end(child: subprocess.Popen[bytes]) -> None:
-    with open_process(child.pid, birth(child.pid)) as process:
+    with open_process(child.pid, start_time(child.pid)) as process:
         assert process is not None
         assert not process.wait(0)
         process.signal(signal.SIGTERM)
@@ -34,24 +34,24 @@ def test_open_process_signals_and_sees_the_end(child: subprocess.Popen[bytes]) -
 def test_open_process_rejects_a_reused_process_id(
     child: subprocess.Popen[bytes],
 ) -> None:
-    born = birth(child.pid)
-    assert born is not None
-    with open_process(child.pid, born - 1) as process:
+    start_ticks = start_time(child.pid)
+    assert start_ticks is not None
+    with open_process(child.pid, start_ticks - 1) as process:
         assert process is None
     assert child.poll() is None
 
 
 def test_open_process_finds_no_ended_process(child: subprocess.Popen[bytes]) -> None:
-    born = birth(child.pid)
+    start_ticks = start_time(child.pid)
     child.kill()
     child.wait()
-    with open_process(child.pid, born) as process:
+    with open_process(child.pid, start_ticks) as process:
         assert process is None
-    assert birth(child.pid) is None
+    assert start_time(child.pid) is None
 
 
-def test_birth_of_a_later_process_is_not_earlier() -> None:
-    mine, parents = birth(os.getpid()), birth(1)
+def test_start_time_of_a_later_process_is_not_earlier() -> None:
+    mine, parents = start_time(os.getpid()), start_time(1)
     assert mine is not None
     assert parents is not None
     assert mine >= parents
