@@ -206,12 +206,12 @@ ASVS_ACCESS: Final = (
     Mutation(
         "accepting an invitation signs the user in",
         "web/routes/access.py",
-        "    post = Operation(handle, ",
+        "    post = Operation(\n        handle,",
         "    async def signed_in(exchange: Exchange) -> Response:\n"
         "        done = await handle(exchange)\n"
         '        cookie = ("Set-Cookie", "sid=made; Path=/")\n'
         "        return Response(done.body, done.status, headers=(cookie,))\n\n"
-        "    post = Operation(signed_in, ",
+        "    post = Operation(\n        signed_in,",
         _TEST_LINKS + "invitation_makes_no_session",
     ),
     Mutation(
