@@ -202,6 +202,28 @@ class Dispatcher(Actor):
         self._more = batch.more
         unstarted = self._start_all(deliveries, plan)
         self._evict_idle_receivers()
+        self._plan_next_poll(
+            batch, deliveries, plan, began, awaited=awaited, unstarted=bool(unstarted)
+        )
+        if unstarted:
+            self._more = True
+            await self._release(unstarted)
+
+    def _plan_next_poll(
+        self,
+        batch: ClaimedBatch,
+        deliveries: Sequence[LeasedDelivery],
+        plan: ClaimPlan,
+        began: float,
+        *,
+        awaited: bool,
+        unstarted: bool,
+    ) -> None:
+        """Poll when a job is due or slots come free, as a claim that began at `began` shows.
+
+        `awaited`: whether outcomes were awaited when the poll began; `unstarted`: whether there are
+        leased deliveries that no actor could take.
+        """
         wait = self._seconds_until(batch)
         if not wait and batch.leased is None:
             # It may take long to skip many locked rows; so claims occupy the store half of the time
@@ -215,9 +237,6 @@ class Dispatcher(Actor):
         self._unclaimed.polled(batch.more)
         if plan.read_limit_reached or self._defer_returned(batch, deliveries, plan):
             self._polls.soon()
-        if unstarted:
-            self._more = True
-            await self._release(unstarted)
 
     def _plan(self) -> ClaimPlan:
         """Return the plan of a claim. It has copies: a failed transaction leaves this actor's state
