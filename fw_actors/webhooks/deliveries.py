@@ -83,15 +83,16 @@ COLUMNS: Final[dict[str, type]] = {
     "trace": str,
 }
 """The columns that an outcome writes; `sent` and `modified` follow. The last one is the trace of
-the attempt, the others are in the order of `values`."""
+the attempt, the others are in the order of
+`outcome_values`."""
 
 
-def values(
+def outcome_values(
     ended: AttemptOutcome, transition: Transition, error: str
 ) -> tuple[int | str | None, ...]:
     """Return the values that an outcome writes, in the order of `COLUMNS` without the trace.
 
-    `error` is that of `error_of`.
+    `error` is that of `stored_error`.
     """
     body = ended.response_body
     return (
@@ -100,20 +101,20 @@ def values(
         transition.next_attempt,
         ended.at,
         ended.response_status,
-        None if body is None else readable(body),
+        None if body is None else body_as_text(body),
         error or None,
         ended.duration_ms,
     )
 
 
-def error_of(ended: AttemptOutcome) -> str:
+def stored_error(ended: AttemptOutcome) -> str:
     """Return the error as stored: text valid in both databases, cut to the column's length."""
     if not ended.error:
         return ""
     return ended.error[: jobs.ERROR_CHARACTERS].replace("\x00", "\ufffd")
 
 
-def readable(body: bytes) -> str:
+def body_as_text(body: bytes) -> str:
     """Return the first 512 bytes as text: cut between characters, with invalid bytes replaced."""
     if not body:
         return ""
@@ -133,24 +134,32 @@ _FIRST: Final = 2
 class OutcomeBatch(NamedTuple):
     """The outcomes of attempts, ready to be written; made by `outcome_batch`.
 
-    `again`: those of deliveries with earlier attempts. `tallies`: what they add to the counts of
-    their Webhooks, the sum of `counted`, which is empty if they are not counted; `leased`: a job of
-    each of these Webhooks, and the Webhook's id at the lease. `ordered`: those whose jobs have
-    ordering keys; `webhooks`: the Webhooks of these; `drained`: the jobs among them whose Webhooks
-    no longer order deliveries.
+    A lease is the number of a job with its token.
+
+    Attributes:
+        leases, statuses, rows: of all attempts: their leases, the new statuses, and the columns of
+            their deliveries as JSON.
+        sent: the leases of those that the receivers accepted, whose jobs are deleted.
+        unsent: how the jobs of the others continue.
+        reattempted: the leases of deliveries with earlier attempts, whose records are kept.
+        counted, tallies: what the outcomes add to the counts of their Webhooks, one by one and as a
+            sum in JSON; empty if they are not counted.
+        job_of_webhook: a job of each counted Webhook and the Webhook's id at the lease, as JSON.
+        ordered, ordered_webhooks: the leases of jobs with ordering keys, and their Webhooks.
+        drained: the jobs among them whose Webhooks no longer order deliveries.
     """
 
-    held: list[tuple[int, str]]
+    leases: list[tuple[int, str]]
     statuses: list[DeliveryStatus]
     rows: str
     sent: list[tuple[int, str]]
-    others: list[jobs.Settlement]
-    again: list[tuple[int, str]]
+    unsent: list[jobs.Settlement]
+    reattempted: list[tuple[int, str]]
     counted: list[CountedOutcome]
     tallies: str
-    leased: str
+    job_of_webhook: str
     ordered: list[tuple[int, str]]
-    webhooks: set[str]
+    ordered_webhooks: set[str]
     drained: set[int]
 
     @property
@@ -158,7 +167,7 @@ class OutcomeBatch(NamedTuple):
         """The time (ms) when the first retry is due; 0 if later deliveries may be due already."""
         if self.ordered:
             return 0
-        return min((one.next_at for one in self.others if one.next_at is not None), default=None)
+        return min((one.next_at for one in self.unsent if one.next_at is not None), default=None)
 
 
 class Deliveries(DeliveryClaims):
@@ -200,40 +209,44 @@ class Deliveries(DeliveryClaims):
         `settle_all`. `counted`: as outcomes of their Webhooks (B-240)."""
         ready = OutcomeBatch([], [], "", [], [], [], [], "", "", [], set(), set())
         rows = []
-        leased: dict[tuple[str, str], int] = {}  # by name and row: a name may pass to another
-        for due, ended in attempts:
+        # By name and row: a name may pass to another Webhook.
+        jobs_by_name: dict[tuple[str, str], int] = {}
+        for leased, ended in attempts:
             transition = next_transition(
                 ended.kind,
-                attempts_before=due.attempts,
-                max_attempts=due.max_attempts,
+                attempts_before=leased.attempts,
+                max_attempts=leased.max_attempts,
                 ended=ended.at,
                 backoff=self._backoff,
                 at_least=ended.wait_seconds,
             )
-            job, token, error = due.job.id, due.job.lease, error_of(ended)
-            ready.held.append((job, token))
+            job, token, error = leased.job.id, leased.job.lease, stored_error(ended)
+            ready.leases.append((job, token))
             ready.statuses.append(transition.status)
             if transition.status is DeliveryStatus.SENT:
                 ready.sent.append((job, token))
             else:
-                ready.others.append(jobs.Settlement(job, token, transition.next_attempt, error))
-            url = "" if due.stored is None else shown_url(due.stored.url)
+                ready.unsent.append(jobs.Settlement(job, token, transition.next_attempt, error))
+            url = "" if leased.stored is None else shown_url(leased.stored.url)
             trace = written_trace(ended.times, ended.signed, ended.address, url)
-            rows.append((job, token, *values(ended, transition, error), trace))
-            if due.attempts:
-                ready.again.append((job, token))
-            if due.ordered:
+            rows.append((job, token, *outcome_values(ended, transition, error), trace))
+            if leased.attempts:
+                ready.reattempted.append((job, token))
+            if leased.ordered:
                 ready.ordered.append((job, token))
-                ready.webhooks.add(due.job.partition)
-                if due.stored is None or not due.stored.ordered or not due.stored.enabled:
+                ready.ordered_webhooks.add(leased.job.partition)
+                if leased.stored is None or not leased.stored.ordered or not leased.stored.enabled:
                     ready.drained.add(job)
             if counted:
-                ready.counted.append((due.job.partition, transition.status, ended.at, error))
-                leased[due.job.partition, "" if due.stored is None else due.stored.row_id] = job
+                ready.counted.append((leased.job.partition, transition.status, ended.at, error))
+                row_id = "" if leased.stored is None else leased.stored.row_id
+                jobs_by_name[leased.job.partition, row_id] = job
         return ready._replace(
             rows=rows_as_json(rows),
             tallies=tallies_of(ready.counted),
-            leased=rows_as_json([(job, webhook) for (webhook, _), job in leased.items()]),
+            job_of_webhook=rows_as_json(
+                [(job, webhook) for (webhook, _), job in jobs_by_name.items()]
+            ),
         )
 
     def settle_all(self, tx: Tx, batch: OutcomeBatch) -> Sequence[DeliveryStatus | None]:
@@ -244,27 +257,29 @@ class Deliveries(DeliveryClaims):
         statuses: Sequence[DeliveryStatus | None] = batch.statuses
         lost: set[tuple[int, str]] = set()
         with_keys = (
-            _lock_with_claim_rows(tx, batch.ordered, batch.webhooks) if batch.ordered else []
+            _lock_with_claim_rows(tx, batch.ordered, batch.ordered_webhooks)
+            if batch.ordered
+            else []
         )
-        if 0 < len(batch.again) < len(batch.held):
-            jobs.lock_held(tx, batch.held)  # all by id: `again` alone would be locked first
-        if batch.again:
-            keep_before_outcomes(tx, batch.again)
+        if 0 < len(batch.reattempted) < len(batch.leases):
+            jobs.lock_held(tx, batch.leases)  # all by id: `reattempted` alone would be first
+        if batch.reattempted:
+            keep_before_outcomes(tx, batch.reattempted)
         if tx.run(self._settle, settled=batch.rows) < len(statuses):
             found = msgspec.json.decode(tx.scalar(self._lost, settled=batch.rows))
             lost = {(job, token) for job, token in found}
             statuses = [
                 None if held in lost else status
-                for held, status in zip(batch.held, statuses, strict=True)
+                for held, status in zip(batch.leases, statuses, strict=True)
             ]
-        counted = not lost and add_tallies(tx, batch.tallies, batch.leased)
+        counted = not lost and add_tallies(tx, batch.tallies, batch.job_of_webhook)
         if batch.counted and not counted:
             add_tallies(tx, tallies_of(_counted_by_new_names(tx, batch, lost)))
         jobs.delete_held(tx, [held[0] for held in batch.sent if held not in lost])
-        if batch.others:
-            jobs.settle_all(tx, batch.others)  # fenced by the tokens too
+        if batch.unsent:
+            jobs.settle_all(tx, batch.unsent)  # fenced by the tokens too
         if with_keys:
-            recorded = zip(batch.held, statuses, strict=True)
+            recorded = zip(batch.leases, statuses, strict=True)
             final = {held[0] for held, status in recorded if status in FINAL}
             sent = {held[0] for held in batch.sent}  # those jobs are deleted
             _release_followers(
@@ -272,10 +287,12 @@ class Deliveries(DeliveryClaims):
             )
         return statuses
 
-    def release(self, tx: Tx, due: LeasedDelivery) -> bool:
+    def release(self, tx: Tx, leased: LeasedDelivery) -> bool:
         """Release a lease without counting the attempt. Returns False if it was lost before."""
-        held = (due.job.id, due.job.lease)
-        with_keys = _lock_with_claim_rows(tx, [held], {due.job.partition}) if due.ordered else []
+        held = (leased.job.id, leased.job.lease)
+        with_keys = (
+            _lock_with_claim_rows(tx, [held], {leased.job.partition}) if leased.ordered else []
+        )
         released = jobs.release(tx, *held)
         if with_keys:
             next_after(tx, with_keys)
@@ -334,8 +351,8 @@ def _counted_by_new_names(
 ) -> Iterator[CountedOutcome]:
     """Yield the outcomes for the counts of their Webhooks, which may have been renamed since the
     leases; without those of lost leases."""
-    names = jobs.partitions(tx, [job for job, _ in batch.held])
-    for held, (_, status, at, error) in zip(batch.held, batch.counted, strict=True):
+    names = jobs.partitions(tx, [job for job, _ in batch.leases])
+    for held, (_, status, at, error) in zip(batch.leases, batch.counted, strict=True):
         if held not in lost:
             yield names[held[0]], status, at, error
 

@@ -14,7 +14,7 @@ from fw_actors.http import ProtocolError, Times, parse_endpoint
 from fw_actors.http.response import ResponseReader
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.rules.safe_output import FieldRedaction, redaction_of
-from fw_actors.webhooks.deliveries import readable
+from fw_actors.webhooks.deliveries import body_as_text
 from web.json_input import read_object
 
 ANY_TEXT = st.text(st.characters())
@@ -38,7 +38,7 @@ def test_response_reader_raises_only_protocol_error(parts: list[bytes]) -> None:
         answer = reader.response(Times())
         assert 200 <= answer.status <= 999
         assert len(answer.body) <= 512
-        assert len(readable(answer.body)) <= 512
+        assert len(body_as_text(answer.body)) <= 512
 
 
 @given(st.binary() | ANY_TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")))

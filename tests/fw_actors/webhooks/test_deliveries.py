@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fw_actors.rules.delivery import OutcomeKind
 from fw_actors.store import statement
-from fw_actors.webhooks.deliveries import AttemptOutcome, readable
+from fw_actors.webhooks.deliveries import AttemptOutcome, body_as_text
 from tests.fw_actors.office import open_office
 from tests.fw_actors.webhooks.lease_depot import LeaseDepot, SlotsPerWebhook
 from tests.site_kit import database_of
@@ -284,12 +284,12 @@ CUTS = [  # body, what is kept
 @pytest.mark.parametrize(("body", "kept"), CUTS)
 def test_readable_keeps_first_512_bytes_as_text(body: bytes, kept: str) -> None:
     """No half character at the cut, other bad bytes and NUL replaced (B-170)."""
-    assert readable(body) == kept
+    assert body_as_text(body) == kept
 
 
 @given(st.binary(max_size=600))
 def test_readable_returns_storable_text_of_any_bytes(body: bytes) -> None:
-    text = readable(body)
+    text = body_as_text(body)
     assert "\x00" not in text
     text.encode()
     assert len(text) <= 512
@@ -298,6 +298,6 @@ def test_readable_returns_storable_text_of_any_bytes(body: bytes) -> None:
 @settings(max_examples=40)
 @given(st.text(max_size=300))
 def test_readable_keeps_prefix_of_text(text: str) -> None:
-    kept = readable(text.encode("utf-8", "replace"))
+    kept = body_as_text(text.encode("utf-8", "replace"))
     assert text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd").startswith(kept)
     assert len(kept.encode()) >= min(512, len(text.encode("utf-8", "replace"))) - 3
