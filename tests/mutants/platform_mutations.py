@@ -100,7 +100,7 @@ PLATFORM: Final = (
     Mutation(
         "outcomes lock their jobs in any order",
         "fw_actors/webhooks/deliveries.py",
-        "    if 0 < len(batch.again) < len(batch.held):\n",
+        "    if 0 < len(batch.reattempted) < len(batch.leases):\n",
         "    if False:\n",
         "tests/interop/test_overlapping_deliveries.py::test_outcomes_lock_their_jobs_by_id",
     ),
