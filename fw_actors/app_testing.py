@@ -142,5 +142,6 @@ async def app_site(tmp_path: Path, pytestconfig: pytest.Config) -> AsyncIterator
     }
     config = load(environ, pytestconfig.rootpath)
     clock = TrioClock(START_MS + round(trio.current_time() * MS_PER_SECOND))
-    async with open_site(config, clock=clock, entropy=SeededEntropy(1), inline=True) as site:
+    opening = open_site(config, clock=clock, entropy=SeededEntropy(1), inline=True, durable=False)
+    async with opening as site:
         yield AppSite(site)

@@ -96,7 +96,13 @@ async def inline_site(
     clock = TrioClock(START_MS + round(trio.current_time() * 1000))
     entropy = SeededEntropy(seed)
     async with open_site(
-        config, clock=clock, entropy=entropy, inline=True, recorded=recorded, shared=shared
+        config,
+        clock=clock,
+        entropy=entropy,
+        inline=True,
+        durable=False,
+        recorded=recorded,
+        shared=shared,
     ) as site:
         yield site
 

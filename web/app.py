@@ -68,6 +68,9 @@ METHODS: Final = frozenset(
 )
 """Methods that may name a span; a request may have any text as its method."""
 API: Final = "/api/"
+CANCELLED_STATUS: Final = 499
+"""The status in log and metrics of a request that got no response, as nginx has it: its client
+disconnected, or the service stopped."""
 ErrorPage = Callable[[Exchange, FwError], Response]
 UnknownPage = Callable[[Exchange, FwError], Awaitable[Response | None]]
 """Returns the response for a path without a route, or None for the error page."""
@@ -208,7 +211,7 @@ class FrontEnd:
     async def respond(self, request: Request) -> WireResponse:
         """Return the response to a request, also for errors of its operation.
 
-        Raises: only groups that contain a cancellation, which the server handles.
+        Raises: only a cancellation or a group that contains one, which the server handles.
         """
         try:
             tracer = self._settings.tracer
@@ -264,8 +267,12 @@ class FrontEnd:
             else:
                 operation = await check_request(exchange, route, self._gateway)
                 response = await operation.handle(exchange)
-        except (Exception, BaseExceptionGroup) as error:
-            response = self._response_of(error, exchange)
+        except (Exception, BaseExceptionGroup, trio.Cancelled) as error:
+            try:
+                response = self._response_of(error, exchange)
+            except (BaseExceptionGroup, trio.Cancelled):
+                self._record(exchange, CANCELLED_STATUS, trio.current_time() - began)
+                raise
         if exchange.clears_cookies:
             response = self._with_cleared_cookies(response, request)
         encoded = self._encoder.encode(response, exchange.request_id)
@@ -347,11 +354,11 @@ class FrontEnd:
     def _response_of(self, error: BaseException, exchange: Exchange) -> Response:
         """Return the response to an error; for a defect it contains only the request id.
 
-        Raises: `error` itself if it contains a cancellation, which the server handles.
+        Raises: `error` itself if it is or contains a cancellation, which the server handles.
         """
         expected = error_in(error)
         if expected is None:
-            if isinstance(error, BaseExceptionGroup) and not isinstance(error, ExceptionGroup):
+            if not isinstance(error, Exception):
                 raise error
             expected = InternalError(exchange.request_id)
             self._note_defect(exchange.request, error, exchange.request_id)

@@ -333,7 +333,7 @@ def _config(folder: Path, fleet: Fleet) -> Config:
 
 async def _record(config: Config, clock: WallClock, urls: Sequence[str], events: int) -> None:
     """Record deliveries that are due in an hour, in turns for each receiver."""
-    async with open_site(config, clock=clock, inline=True) as site:
+    async with open_site(config, clock=clock, inline=True, durable=False) as site:
 
         def subscribe(fw: Fw) -> None:
             for number, url in enumerate(urls):
@@ -351,7 +351,7 @@ async def _record(config: Config, clock: WallClock, urls: Sequence[str], events:
 
 
 async def _release(config: Config, clock: WallClock) -> None:
-    async with open_site(config, clock=clock, inline=True) as site:
+    async with open_site(config, clock=clock, inline=True, durable=False) as site:
         await site.store.write(lambda tx: tx.run(_RELEASE, at=tx.now))
 
 

@@ -352,10 +352,12 @@ def _queued(delivery: Any, *, leased: bool) -> sa.Select[Any]:
 
 _T: Final = LOGIN_ATTEMPT.c
 _NOW: Final[sa.BindParameter[Any]] = sa.bindparam("now")
+# Not grouped by the column itself: SQLite would then read all counters in the order of its index.
+_LOCKED_KEY: Final = sa.func.coalesce(_T.key, _T.key)
 _LOCKED: Final = Statement(
-    sa.select(_T.key, sa.func.max(_T.until))
+    sa.select(_LOCKED_KEY, sa.func.max(_T.until))
     .where(_T.until > _NOW)
-    .group_by(_T.key)
+    .group_by(_LOCKED_KEY)
     .order_by(sa.func.max(_T.until).desc())
     .limit(MAX_LOCKS)
 )

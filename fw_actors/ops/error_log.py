@@ -2,7 +2,7 @@
 
 A defect is queued in memory first, because the transaction in which it occurred is rolled back; the
 next flush writes the queue. At most `PER_MINUTE` are written per minute by all processes together,
-and they are kept for `KEPT_DAYS` (D-226).
+and the write deletes some that are older than `KEPT_DAYS` (D-226).
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from fw_actors.documents.rows import SystemRows
 from fw_actors.rules.safe_output import Scrubber, storable, text_of
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
-from fw_actors.store import Statement, Tx
+from fw_actors.store import Statement, Tx, deletion_of_oldest
 
 QUEUE: Final = "errors"
 """The argument of `recorded` after a defect was queued."""
 
 PER_MINUTE: Final = 60
 KEPT_DAYS: Final = 30
+MAX_DELETED: Final = 1000
+"""The maximum number of expired Error Logs that one write deletes."""
 WAITING: Final = 200
 _METHOD_CHARACTERS: Final = 140
 _TEXT_CHARACTERS: Final = 4_000
@@ -55,9 +57,7 @@ class ErrorRecorder:
         in_minute = (c.creation > sa.bindparam("since"), c.creation <= sa.bindparam("now"))
         recent = sa.select(c.name).where(*in_minute).limit(PER_MINUTE)
         self._recent = Statement(sa.select(sa.func.count()).select_from(recent.subquery()))
-        self._delete_expired = Statement(
-            sa.delete(registry.tables["Error Log"].table).where(c.creation < sa.bindparam("before"))
-        )
+        self._delete_oldest = deletion_of_oldest(registry.tables["Error Log"].table, c.creation)
         self._scrubber = scrubber
         self._noted = noted
         # Drops the oldest, which is in the log.
@@ -86,8 +86,10 @@ class ErrorRecorder:
         stay queued.
         """
         taken = tuple(self._waiting)
-        tx.run(self._delete_expired, before=tx.now - KEPT_DAYS * MS_PER_DAY)
         tx.lock(_LIMIT)  # of all processes together
+        # A few times as many as are written, so that other writes do not wait for a whole month.
+        before = tx.now - KEPT_DAYS * MS_PER_DAY - 1
+        tx.run(self._delete_oldest, before=before, most=MAX_DELETED)
         recent = tx.scalar(self._recent, since=tx.now - MS_PER_MINUTE, now=tx.now)
         room = PER_MINUTE - int(recent)
         written = taken[:room]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -32,7 +32,7 @@ from fw_actors.documents.registry import (
 )
 from fw_actors.documents.tables import make_tables
 from fw_actors.documents.vault import VaultCipher
-from fw_actors.errors import OverloadedError, refuse_coroutine
+from fw_actors.errors import FwError, refuse_coroutine
 from fw_actors.hashing import Hasher
 from fw_actors.ops import error_log, mail_queue, queued_jobs
 from fw_actors.ops.audit import AuditLog, DeletionAudit, DocumentAudit, VersionRecorder
@@ -45,7 +45,7 @@ from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.receivers import NoticePolicy
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.runtime.system import unwrap_single_error
-from fw_actors.store import Store, Tx, installation_key, open_sqlite
+from fw_actors.store import Store, StoreError, Tx, installation_key, open_sqlite
 from fw_actors.tracing import Tracer
 from fw_actors.webhooks import events, replay
 from fw_actors.webhooks.cancellation import Cancellations
@@ -142,6 +142,9 @@ class Site:
         return await self.hasher.hash(password, name=name, email=email)
 
 
+LAST_ERRORS_SECONDS: Final = 5.0
+
+
 @asynccontextmanager
 async def open_site(
     config: Config,
@@ -149,6 +152,7 @@ async def open_site(
     clock: Clock | None = None,
     entropy: Entropy | None = None,
     inline: bool = False,
+    durable: bool = True,
     limited: bool = True,
     recorded: Callable[[str], bool | None] | None = None,
     rekeying: bool = False,
@@ -158,7 +162,8 @@ async def open_site(
 ) -> AsyncIterator[Site]:
     """Open a site: create or migrate its store, load its apps, create their tables and roles.
 
-    `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
+    `inline` runs store and hasher on the caller's task: for `fw shell`, and for tests under trio's
+    MockClock. `durable`: commits wait for the disk; False is for tests.
     `limited`: whether queries are limited to `ops.queryTimeoutSeconds`.
     `recorded` is called on trio's thread with a queue's name after each commit that contains a job,
     and with `errors` for each queued defect; without it, or if it returns False, the processes that
@@ -175,7 +180,13 @@ async def open_site(
     if config.ops.trace_context and tracer is None:
         tracer = Tracer(entropy)
     async with open_store(
-        config, clock, entropy, inline=inline, limited=limited, restoring=restoring
+        config,
+        clock,
+        entropy,
+        inline=inline,
+        durable=durable,
+        limited=limited,
+        restoring=restoring,
     ) as store:
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
@@ -191,11 +202,23 @@ async def open_site(
             await store.read(lambda tx: check_rotation(tx, site.vault.key_id))
         await store.write(lambda tx: _prepare_store(tx, site))
         store.tracer = tracer
-        async with _refreshed(site, recorded is None and not inline):
-            yield site
-        if site.errors.waits:  # from a command's hooks, or the last moments of a service
-            with suppress(OverloadedError):  # the log contains them, so this must not fail the exit
-                await store.write(site.errors.flush)
+        try:
+            async with _refreshed(site, recorded is None and not inline):
+                yield site
+        finally:
+            await _write_last_errors(site)
+
+
+async def _write_last_errors(site: Site) -> None:
+    """Write the defects of a command's hooks, or of the last moments of a service.
+
+    Shielded, because both also end by an error or a cancellation. The log contains the defects too,
+    so that a store that does not take them must not change how they end.
+    """
+    if not site.errors.waits:
+        return
+    with trio.move_on_after(LAST_ERRORS_SECONDS, shield=True), suppress(FwError, StoreError):
+        await site.store.write(site.errors.flush)
 
 
 @asynccontextmanager
@@ -324,13 +347,13 @@ def open_store(
     entropy: Entropy,
     *,
     inline: bool,
+    durable: bool = True,
     limited: bool = True,
     restoring: bool = False,
 ) -> AbstractAsyncContextManager[Store]:
     """Open the store of FW_DATABASE. Raises: ConfigurationError.
 
-    `limited`: whether queries are limited to `ops.queryTimeoutSeconds`. `restoring`: as in
-    `open_site`.
+    Args: as in `open_site`.
     """
     query_seconds = config.ops.query_timeout_seconds if limited else None
     if config.sqlite_file is not None:
@@ -339,6 +362,7 @@ def open_store(
             clock=clock,
             entropy=entropy,
             inline=inline,
+            durable=durable,
             query_seconds=query_seconds,
         )
     from fw_actors.store.postgres import open_postgres  # few sites need its driver
@@ -348,6 +372,7 @@ def open_store(
         clock=clock,
         entropy=entropy,
         inline=inline,
+        durable=durable,
         query_seconds=query_seconds,
         restoring=restoring,
     )

@@ -103,11 +103,16 @@ def check_integrity(path: Path) -> IntegrityReport:
     A file that cannot be read is reported as a fault; no exception is raised.
     """
     log = path.with_name(path.name + "-wal")
-    size = sum(file.stat().st_size for file in (path, log) if file.exists())
+    size = 0
+    for file in (path, log):
+        with contextlib.suppress(OSError):  # the log is deleted when its last user closes it
+            size += file.stat().st_size
     thorough = size <= WHOLE_CHECK_BYTES
     check = "integrity_check" if thorough else "quick_check"
     try:
-        opened = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_CHECK_BUSY_SECONDS)
+        opened = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_CHECK_BUSY_SECONDS
+        )
         with contextlib.closing(opened) as connection:
             lines = connection.execute(f"PRAGMA {check}({_MAX_FAULTS})").fetchall()
             pages, page = (
@@ -290,7 +295,9 @@ def file_draft(
 
 
 def _require_site(file: Path) -> None:
-    with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as opened:
+    with contextlib.closing(
+        sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+    ) as opened:
         tables = opened.execute("SELECT name FROM sqlite_schema WHERE name = 'fw_meta'").fetchall()
     if not tables:
         raise ConfigurationError(["The backup is of another program: it has no table fw_meta."])
@@ -298,7 +305,9 @@ def _require_site(file: Path) -> None:
 
 def schema_version_of(file: Path) -> int:
     """Return the version of the schema of an SQLite store, before any migration."""
-    with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as opened:
+    with contextlib.closing(
+        sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+    ) as opened:
         found = opened.execute("SELECT value FROM fw_meta WHERE key = 'schema_version'").fetchone()
     return int(found[0]) if found else 0
 

@@ -223,6 +223,14 @@ _ATTEMPTS_BY_TIME: Final = Table(
     Index("fw_delivery_attempt_time", "last_attempt"),
     Index("fw_delivery_attempt_webhook", "webhook", "last_attempt"),
 )
+_LOCKS: Final = Table(
+    "fw_login_attempt",
+    MetaData(),
+    Column("id", Text, primary_key=True),
+    Column("key", LargeBinary, nullable=False),
+    Column("until", BigInteger, nullable=True),
+    partial_index("fw_login_attempt_until", "until", "key", where="until IS NOT NULL"),
+)
 _DATA_MIGRATION: Final = Table(
     "fw_data_migration",
     MetaData(),
@@ -358,6 +366,7 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(14, _attempts_by_time),
     MigrationStep(15, partial(_create_table, table=_DATA_MIGRATION)),
     MigrationStep(16, _job_traces),
+    MigrationStep(17, partial(_create_indexes, table=_LOCKS)),
 )
 
 

@@ -255,6 +255,7 @@ async def open_postgres(
     clock: Clock,
     entropy: Entropy,
     inline: bool = False,
+    durable: bool = True,
     max_waiting_writes: int = MAX_WAITING_WRITES,
     max_waiting_reads: int = MAX_WAITING_READS,
     writer_threads: int = WRITER_THREADS,
@@ -273,9 +274,10 @@ async def open_postgres(
         url: `postgresql://user@host:port/database`, with any of libpq's parameters.
         clock: gives `Tx.now`.
         entropy: makes the installation's key in a new database.
-        inline: run every call on the caller's task, after a checkpoint, without threads and without
-            waiting for the disk: for deterministic tests. Commits of other processes are noticed
-            only by `poll`.
+        inline: run every call on the caller's task, after a checkpoint, without threads: for
+            `fw shell` and deterministic tests. Commits of other processes are noticed only by
+            `poll`.
+        durable: commits wait for the disk; False is for tests.
         max_waiting_writes, max_waiting_reads: calls that may wait; more raise OverloadedError.
         writer_threads, reader_threads: each has at most one connection; one more connection
             receives the notices of other processes.
@@ -288,7 +290,7 @@ async def open_postgres(
         an unsuitable version or encoding, is newer than this program, or its restore was killed;
         OverloadedError when another process keeps it locked.
     """
-    settings = PostgresSettings(read_url(url), busy_seconds, durable=not inline)
+    settings = PostgresSettings(read_url(url), busy_seconds, durable=durable)
     opening = partial(_open, settings, clock.now(), entropy, restoring=restoring)
     pool, notices = opening() if inline else await open_in_thread(opening, _close)
     listeners, heard = Listeners(), EngineCounts()

@@ -146,6 +146,7 @@ LOGIN_ATTEMPT: Final = Table(
         )
         for name in ("network_56", "network_48")
     ),
+    partial_index("fw_login_attempt_until", "until", "key", where="until IS NOT NULL"),
 )
 
 KNOWN_ADDRESS: Final = Table(

@@ -58,6 +58,7 @@ async def open_sqlite(
     clock: Clock,
     entropy: Entropy,
     inline: bool = False,
+    durable: bool = True,
     max_waiting_writes: int = MAX_WAITING_WRITES,
     max_waiting_reads: int = MAX_WAITING_READS,
     reader_threads: int = READER_THREADS,
@@ -72,9 +73,11 @@ async def open_sqlite(
     Args:
         clock: gives `Tx.now`.
         entropy: makes the installation's key in a new database.
-        inline: run every call on the caller's task, after a checkpoint, without threads and without
-            waiting for the disk: for deterministic tests, whose data need not survive a power
-            failure. Commits of other processes are noticed only by `poll`.
+        inline: run every call on the caller's task, after a checkpoint, without threads: for
+            `fw shell` and deterministic tests. Commits of other processes are noticed only by
+            `poll`.
+        durable: commits wait for the disk; False is for tests, whose data need not survive a power
+            failure.
         max_waiting_writes, max_waiting_reads: calls that may wait; more raise OverloadedError.
         busy_seconds: the time that a group of writes waits for another process's transaction.
         query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
@@ -89,7 +92,7 @@ async def open_sqlite(
         now=clock.now(),
         entropy=entropy,
         readers=1 if inline else reader_threads + LOOKUP_THREADS,
-        durable=not inline,
+        durable=durable,
         busy_seconds=busy_seconds,
         query_seconds=query_seconds,
     )

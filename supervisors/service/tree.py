@@ -219,6 +219,7 @@ async def _open_dependencies(
         clock=runtime.clock,
         entropy=runtime.entropy,
         inline=inline,
+        durable=not inline,
         recorded=QueueWakeUps(recorded, workers),
         shared=None if inherited is None else inherited.subscriptions,
         tracer=tracer,

@@ -10,6 +10,9 @@ import stat
 import time
 from contextlib import ExitStack
 
+import pytest
+
+from fw_actors.store.sqlite_connection import SqliteConnection
 from tests.fw_cli.conftest import CommandLine
 
 
@@ -43,8 +46,25 @@ def test_shell_transaction_lasts_until_commit_or_rollback(fw: CommandLine) -> No
     assert roles(fw) == {"a", "b"}
 
 
+def test_shell_commits_wait_for_the_disk(fw: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit without a sync may cost the database at a power failure (O-11)."""
+    synchronous: list[int] = []
+    close = SqliteConnection.close
+
+    def noted(connection: SqliteConnection) -> None:
+        if connection.writable:
+            synchronous.extend(connection.raw.execute("PRAGMA synchronous").fetchone())
+        close(connection)
+
+    monkeypatch.setattr(SqliteConnection, "close", noted)
+    assert typed(fw, role("a"), options=("--commit",))[0] == 0
+    assert synchronous == [2], "not FULL"
+
+
 def test_shell_transactions_work_on_postgresql(fw: CommandLine, postgres_url: str) -> None:
     fw.environ["FW_DATABASE"] = postgres_url
+    asked = "fw.db.sql(\"SELECT current_setting('synchronous_commit') AS it\")[0]['it']"
+    assert typed(fw, asked) == (0, "'on'\n", "")
     lines = ("begin()", role("a"), 'fw.get_doc("Role", "none")', "commit()", role("b"))
     code, out, _ = typed(fw, *lines)
     assert (code, out) == (1, "committed\n")

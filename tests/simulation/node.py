@@ -201,6 +201,7 @@ class SimulatedNode:
                     clock=around.clock,
                     entropy=entropy,
                     inline=True,
+                    durable=False,
                     recorded=nudge,
                     shared=shared,
                 ) as opened,

@@ -9,7 +9,7 @@ import structlog
 import trio
 import trio.testing
 
-from tests.web.client import connected
+from tests.web.client import AppClient, connected
 from tests.web.fakes import FakeGateway, app_of
 from tests.web.serving import BODY, BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
 from web import http11
@@ -201,6 +201,22 @@ async def test_request_is_cancelled_when_its_client_has_disconnected_before(
             await stream.send_eof()
             assert await rest(stream) == b""
     assert app.active_requests == 0
+
+
+async def test_cancelled_request_is_logged_and_counted(gateway: FakeGateway) -> None:
+    """The slowest requests are the ones whose clients give up (H-136)."""
+    app = app_of(gateway)
+    stuck(app)
+    with structlog.testing.capture_logs() as lines:
+        async with served(app) as site:
+            async with await site.connect() as stream:
+                await stream.send_all(BOOT)
+                await until(lambda: app.active_requests == 1)
+            await until(lambda: app.active_requests == 0)
+            response = await AppClient(app, "127.0.0.1").ask("GET", "/metrics")
+    (line,) = [line for line in lines if line.get("path") == "/api/boot"]
+    assert (line["event"], line["status"]) == ("web.request", 499)
+    assert b'fw_requests_total{route="/api/boot",status="499"} 1.0' in response.body
 
 
 async def test_pipelined_requests_let_other_requests_run(gateway: FakeGateway) -> None:

@@ -161,6 +161,21 @@ async def test_error_log_deletes_old_entries(office: Office) -> None:
     assert [method for method, _, _ in await logged(office)] == ["new"]
 
 
+async def test_error_recorder_deletes_a_limited_number_of_old_entries_at_once(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A month of defects would keep every other write waiting (D-226)."""
+    monkeypatch.setattr("fw_actors.ops.error_log.MAX_DELETED", 2)
+    for name in ("a", "b", "c"):
+        office.site.errors.note(name, fail("x"), "")
+    await flush(office)
+    await trio.sleep(KEPT_DAYS * 86_400 + 1)
+    for left in (2, 1):
+        office.site.errors.note("new", fail("x"), "")
+        await flush(office)
+        assert len(await logged(office)) == left + (left == 1)
+
+
 async def test_error_recorder_keeps_entries_of_a_failed_flush(office: Office) -> None:
     errors = office.site.errors
     errors.note("m", fail("x"), "")
@@ -195,6 +210,21 @@ async def test_site_close_writes_waiting_error_logs(tmp_path: Path) -> None:
     """A command that runs a hook ends right after it."""
     async with open_office(tmp_path) as office:
         await office.do(lambda fw: rest.insert(fw, "Sales Order", {"title": "fail late"}))
+    async with open_office(tmp_path, seed=2) as office:
+        assert [method for method, _, _ in await logged(office)] == ["Sales Order.after_commit"]
+
+
+async def test_site_close_writes_error_logs_of_a_failed_command(tmp_path: Path) -> None:
+    """A command that fails, or is interrupted, after a hook's defect (D-142)."""
+
+    async def fail_after_hook(scope: trio.CancelScope) -> None:
+        async with open_office(tmp_path) as office:
+            await office.do(lambda fw: rest.insert(fw, "Sales Order", {"title": "fail late"}))
+            scope.cancel()
+            raise KeyError
+
+    with trio.CancelScope() as scope, pytest.raises(KeyError):
+        await fail_after_hook(scope)
     async with open_office(tmp_path, seed=2) as office:
         assert [method for method, _, _ in await logged(office)] == ["Sales Order.after_commit"]
 

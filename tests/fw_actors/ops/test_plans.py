@@ -19,6 +19,7 @@ from fw_actors.access.sessions import Sessions
 from fw_actors.actors import sweeper
 from fw_actors.documents.query import list_page
 from fw_actors.errors import FwError
+from fw_actors.ops.console_facts import ConsoleFacts, locked_identifiers
 from fw_actors.ops.doctor.delivery import receiver_backlogs, webhook_facts
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, OutcomeKind
 from fw_actors.rules.findings import ServiceState
@@ -84,6 +85,15 @@ async def test_sign_in_attempt_reads_its_own_counter_only(office: Office) -> Non
         by_its_index["other"] = "key"
     assert unsought(found, **by_its_index) == []
     assert not any("TEMP B-TREE" in each.step for each in found), "the index has the order"
+
+
+async def test_lockouts_are_found_among_the_locked_counters_only(office: Office) -> None:
+    """However many attempts an attack has made (H-200)."""
+    site = office.site
+    found = await plans_of(
+        office, locked_identifiers, ConsoleFacts(site.registry, site.installation_key).read
+    )
+    assert unsought(found, fw_login_attempt="until") == []
 
 
 async def test_network_attempts_are_counted_by_their_index(office: Office) -> None:

@@ -36,6 +36,7 @@ def undo_later_steps(tx: Tx) -> None:
         tx.run(text(f"ALTER TABLE fw_job DROP COLUMN {name}"))
     tx.run(text("DROP TABLE fw_known_address"))
     tx.run(text("DROP TABLE fw_known_device"))
+    tx.run(text("DROP INDEX fw_login_attempt_until"))
     for name in ("network_56", "network_48"):
         tx.run(text(f"DROP INDEX fw_login_attempt_{name}"))
         tx.run(text(f"ALTER TABLE fw_login_attempt DROP COLUMN {name}"))
