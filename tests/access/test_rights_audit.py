@@ -192,6 +192,10 @@ BY_OWNER: dict[str, tuple[Act, str, str, Any]] = {
         lambda d: d.own("api_keys.revokeMyAPIKey", {"name": d.key}),
         "api_key.delete", "{key}", {"user": "ann"},
     ),
+    "all own keys revoked": (
+        lambda d: d.own("api_keys.revokeAllMyAPIKeys", {}),
+        "user.revoke_keys", "ann", {"keys_ended": 1},
+    ),
     "a recovery": (
         lambda d: d.recover(), "user.reset_password", "ann", {"keys_ended": 1},
     ),

@@ -87,3 +87,9 @@ async def test_renamed_role_stays_assigned_to_its_users(office: Office) -> None:
     await office.hire("ada", "Guide", password=None)
     await rename(office, "Role", "Guide", "Leader")
     assert await office.do(lambda fw: fw.rights.roles, "ada") == {"Leader"}
+
+
+async def test_account_named_like_a_built_in_role_can_be_renamed(office: Office) -> None:
+    await office.hire("Event Publisher", email="eve@x.test", password=None)
+    await rename(office, "User", "Event Publisher", "eve")
+    assert await find(office, "eve@x.test") == "eve"

@@ -9,6 +9,7 @@ import trio
 
 from fw_actors.access import attempts
 from fw_actors.rules.lockout import Budget
+from fw_actors.store import Tx
 from tests.fw_actors.access.attempt_kit import FIVE, KEY, MINUTE, AttemptCounter
 from tests.fw_actors.office import Office, open_office
 
@@ -219,6 +220,43 @@ async def test_wait_of_counts_abandoned_charges_after_30_seconds(office: Office)
     assert await known() is None
     await trio.sleep(1)
     assert await known() == await counter.charge() == 870
+
+
+@pytest.mark.parametrize(("network", "limit"), [("/56", 4), ("/48", 16)])
+async def test_full_network_refuses_until_its_oldest_failure_leaves_the_window(
+    office: Office, network: str, limit: int
+) -> None:
+    """The attempts of a /56 are limited to 4 times, those of a /48 to 16 times the limit of one
+    address (A-94, A-90); a read refuses what a charge would (A-82)."""
+    one, store = Budget(limit=1, window=15 * MINUTE * 1000, locks=False), office.site.store
+
+    def at(number: int) -> tuple[bytes, attempts.NetworkCounters]:
+        narrow = b"n" * 32 if network == "/56" else number.to_bytes(32, "big")
+        return b"a" + number.to_bytes(31, "big"), attempts.NetworkCounters(narrow, b"w" * 32)
+
+    async def attempt(number: int) -> float | None:
+        key, around = at(number)
+
+        def work(tx: Tx) -> float | None:
+            wait = attempts.charge(tx, str(number), key, one, around)
+            if wait is None:
+                attempts.settle_failure(tx, str(number), key, one)
+            return wait
+
+        return await store.write(work)
+
+    async def read(number: int) -> float | None:
+        key, around = at(number)
+        return await store.read(lambda tx: attempts.wait_of(tx, key, one, around))
+
+    assert await attempt(1) is None
+    await trio.sleep(100)
+    assert [await attempt(number) for number in range(2, limit + 1)] == [None] * (limit - 1)
+    assert await attempt(100) == await read(100) == 800
+    await trio.sleep(800)
+    assert await read(100) is None
+    assert await attempt(100) is None
+    assert await attempt(101) == await read(101) == 100
 
 
 async def test_counters_of_different_keys_are_independent(office: Office) -> None:

@@ -234,6 +234,24 @@ async def test_imported_hash_is_replaced_at_the_first_sign_in(door: SignInDoor) 
     assert await door.result_of("eve", OTHER) == "eve"
 
 
+class NoRehashes(Hasher):
+    """Has slots for attempts only."""
+
+    async def rehash(self, *args: Any, **given: Any) -> Any:
+        raise OverloadedError
+
+
+async def test_sign_in_succeeds_with_the_old_hash_if_no_rehash_is_possible(
+    door: SignInDoor,
+) -> None:
+    """The hash is made anew at a later sign-in (A-50); the charges are taken back (A-65)."""
+    before = await door.office.sql("SELECT hash FROM fw_password")
+    hasher = NoRehashes(Argon2(72, 1, 1), 8, door.office.site.entropy, inline=True)
+    assert await SignInDoor(door.office, hasher).result_of() == "ada"
+    assert await door.office.sql("SELECT hash FROM fw_password") == before
+    assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+
+
 class BusyHasher(Hasher):
     """Has no free slot."""
 
@@ -381,6 +399,22 @@ async def test_address_is_limited_to_50_failures_in_15_minutes(door: SignInDoor)
     assert await door.result_of(address="192.0.2.9") == 1
     await trio.sleep(1)
     assert await door.result_of(address="192.0.2.9") == "ada"
+
+
+async def test_refused_address_is_refused_by_a_read_until_it_is_admitted(door: SignInDoor) -> None:
+    """A read decides only for an address that was refused before (A-82): all others would pay
+    for it."""
+    attempt = asked("ada", PASSWORD, address="192.0.2.9")
+    identified = door.sign_in.identify(attempt)
+    known = partial(door.sign_in.cached_refusal_wait, attempt, identified)
+    await fail_for_many(door, 50, "192.0.2.9")
+    assert await known() is None
+    assert await door.result_of(address="192.0.2.9") == 900
+    assert await known() == 900
+    await trio.sleep(900)
+    assert await known() is None
+    await fail_for_many(door, 50, "192.0.2.9")
+    assert await known() is None
 
 
 async def test_success_releases_only_its_own_charge_of_the_address(door: SignInDoor) -> None:
