@@ -105,6 +105,8 @@ def test_csv_import_refuses_unclear_states(fw: CommandLine) -> None:
     ("content", "told"),
     [
         (b"name,colour\n", "columns"),
+        (b"name,fullName\n", "columns"),
+        (b"email,hash\n", "columns"),
         (b"name,email,name\n", "occurs twice"),
         (b"\xff\xfe", "UTF-8"),
         (b'name,email\n"a\n', "not valid CSV"),
@@ -115,6 +117,22 @@ def test_unusable_csv_file_is_refused(fw: CommandLine, content: bytes, told: str
     file.write_bytes(content)
     assert told in fw.refused("user", "import", str(file))
     assert "cannot be read" in fw.refused("user", "import", "none.csv")
+
+
+def test_csv_lines_with_other_numbers_of_fields_are_refused(fw: CommandLine) -> None:
+    """Whether a comma too many or too few, nothing is taken from another column (C-162)."""
+    lines: list[object] = [
+        "name,email,hash",
+        "ann,ann@x.test",
+        f"bob,bob@x.test,{HASH},x",
+        "cy,cy@x.test,",
+    ]
+    told = imported(fw, lines, name="in.csv")
+    assert isinstance(told, dict)
+    assert [(each["line"], each["error"]) for each in told["refused"]] == [
+        (line, "A line must have as many fields as the first one.") for line in (2, 3)
+    ]
+    assert names(fw) == ["cy"]
 
 
 def test_import_table_names_refused_lines(fw: CommandLine) -> None:

@@ -359,3 +359,15 @@ async def test_unknown_role_is_refused(office: Office) -> None:
     with pytest.raises(ValidationError) as refusal:
         await office.hire("ada", "Nothing")
     assert refusal.value.extra == {"field": "roles"}
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_account_that_is_in_the_wanted_state_is_not_saved(
+    office: Office, enabled: bool
+) -> None:
+    await office.hire("ada")
+    turn = partial(set_enabled, accounts=office.site.accounts, identifier="ada", enabled=enabled)
+    await office.do(turn)
+    await office.watch("User", "on_update")
+    assert await office.do(turn) == "ada"
+    assert await office.counts() == (0, 0)

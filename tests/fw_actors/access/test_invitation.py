@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -125,6 +126,42 @@ async def test_refused_invitation_stores_and_sends_nothing(
     await trio.sleep(2)
     assert site.postbox.taken == []
     assert len(await site.rows("SELECT * FROM doc_user")) == 1
+
+
+@pytest.mark.parametrize(
+    ("email", "name", "field"),
+    [
+        ("anna@example.test", None, "email"),
+        ("anna@example.test", "ann", "email"),
+        ("new@example.test", "anna", "name"),
+        ("anna@example.test", "anna@example.test", "email"),
+    ],
+)
+async def test_refused_invitation_names_the_field_that_is_taken(
+    site: MailSite, autojump_clock: MockClock, email: str, name: str | None, field: str
+) -> None:
+    """A caller that gives no name is told of the e-mail (A-233)."""
+    await site.hire("anna")
+    with pytest.raises(DuplicateError) as refusal:
+        await site.do(partial(recovery.invite, link_mail=site.link_mail, email=email, name=name))
+    assert refusal.value.extra == {"field": field}
+
+
+async def test_disabled_account_is_not_invited_again(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
+    await invited(site)
+
+    def disable(fw: Any) -> None:
+        user = fw.get_doc("User", "ida")
+        user.enabled = 0
+        user.save()
+
+    await site.do(disable)
+    with pytest.raises(ConflictError, match="disabled"):
+        await site.do(partial(recovery.resend, link_mail=site.link_mail, user="ida"))
+    await trio.sleep(2)
+    assert site.postbox.taken == []
 
 
 async def test_invitation_requires_a_system_manager(

@@ -97,3 +97,15 @@ async def test_administrator_repairs_a_site_whose_managers_all_have_scopes(
     await scene.do(lambda fw: rest.delete(fw, SCOPE, name))
     assert await scene.do(lambda fw: fw.rights.administers, "ada")
     await refused(scene, LOSSES[0])
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_only_manager_cannot_be_lost_even_with_scopes(
+    scene: Office, lose: Callable[[Any], Any]
+) -> None:
+    """Without a manager nobody could sign in to give the role (A-22)."""
+    name = await scope(scene, "cid", "Seller")
+    await scene.sql("UPDATE doc_user_permission SET \"user\" = 'ada' WHERE name = :name", name=name)
+    await scene.do(lambda fw: rest.save(fw, "User", "bob", {"roles": []}))
+    with pytest.raises(ConflictError, match="last enabled System Manager cannot"):
+        await scene.do(lose)

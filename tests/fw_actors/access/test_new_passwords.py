@@ -103,6 +103,20 @@ async def test_new_password_is_compared_with_the_new_e_mail(office: Office) -> N
         await save(office, "ada", **body)
 
 
+async def test_hashed_new_password_is_compared_with_the_account_as_it_is_saved(
+    office: Office,
+) -> None:
+    """The account may be changed while a password is hashed (A-295, A-130)."""
+    await office.hire("ada")
+    body = await office.site.new_passwords.prepare(
+        {"new_password": "lovelace@x.test"}, {"name": "ada", "email": "ada@x.test"}
+    )
+    await save(office, "ada", email="lovelace@x.test")
+    with pytest.raises(PasswordPolicyError):
+        await save(office, "ada", **body)
+    assert await opens(office, "ada", PASSWORD)
+
+
 async def test_new_password_null_changes_nothing(office: Office) -> None:
     await office.hire("ada")
     await save(office, "ada", new_password=None, fullName="Ada L.")

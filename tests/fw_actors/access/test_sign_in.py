@@ -19,6 +19,7 @@ import pytest
 import trio
 
 from fw_actors.access.accounts import Account, Accounts
+from fw_actors.access.attempts import FAILED
 from fw_actors.access.passwords import AdmittedChange, PasswordChange, set_password
 from fw_actors.access.sign_in import Admitted, SignedIn
 from fw_actors.access.users import add_user
@@ -297,6 +298,36 @@ async def test_password_change_of_a_disabled_account_is_refused_uncharged(
     before = await door.office.sql("SELECT hash FROM fw_password")
     assert isinstance(await door.changes.verify(change, admitted), AuthenticationError)
     assert await door.office.sql("SELECT hash FROM fw_password") == before
+
+
+@pytest.mark.parametrize("change", ["UPDATE doc_user SET enabled = 0", "DELETE FROM fw_identifier"])
+async def test_password_is_not_changed_if_the_account_changed_meanwhile(
+    door: SignInDoor, change: str
+) -> None:
+    """The attempt counts as a failure (A-65), even where its session is still there."""
+    own = PasswordChange("ada", await session_of_ada(door), PASSWORD, OTHER)
+    admitted = await door.changes.admit(own, door.changes.counter("ada"))
+    assert isinstance(admitted, AdmittedChange)
+    await door.office.sql(change)
+    before = await door.office.sql("SELECT hash FROM fw_password")
+    assert isinstance(await door.changes.verify(own, admitted), AuthenticationError)
+    assert await door.office.sql("SELECT hash FROM fw_password") == before
+    assert await door.office.sql("SELECT state FROM fw_login_attempt") == [(FAILED,)]
+
+
+async def test_password_change_in_an_ended_session_clears_the_failures(door: SignInDoor) -> None:
+    """The current password was right, so that its attempt succeeded (A-65, A-75)."""
+    own = PasswordChange("ada", await session_of_ada(door), PASSWORD, OTHER)
+    assert await door.result_of(pwd="wrong") == 401
+    admitted = await door.changes.admit(own, door.changes.counter("ada"))
+    assert isinstance(admitted, AdmittedChange)
+    await door.office.sql("DELETE FROM fw_session")
+    before = await door.office.sql("SELECT hash FROM fw_password")
+    assert isinstance(await door.changes.verify(own, admitted), AuthenticationError)
+    assert await door.office.sql("SELECT hash FROM fw_password") == before
+    assert await door.office.sql(
+        "SELECT count(*) FROM fw_login_attempt WHERE key = :key", key=door.changes.counter("ada")
+    ) == [(0,)]
 
 
 async def test_attempt_is_not_hashed_after_its_charge_expired(door: SignInDoor) -> None:
