@@ -46,6 +46,23 @@ async def test_denied_event_has_no_detail_and_a_cut_target(office: Office) -> No
     assert rows == [("Denied", "x" * 140, None, None)]
 
 
+async def test_audit_events_are_suppressed_inside_the_block_only(office: Office) -> None:
+    """An operation with its own event suppresses those of its effects, but no denial (O-81)."""
+    audit = office.site.audit
+
+    def work(fw: Any) -> None:
+        with audit.suppressed(fw.tx):
+            with audit.suppressed(fw.tx):
+                audit.record(fw, Action.REPLAY, "inner")
+            audit.record(fw, Action.REPLAY, "outer")
+            audit.deny(fw, "denied")
+        audit.record(fw, Action.REPLAY, "after")
+
+    await office.do(work)
+    rows = await office.sql("SELECT target FROM doc_audit_event ORDER BY target")
+    assert rows == [("after",), ("denied",)]
+
+
 async def test_audit_event_rolls_back_with_its_transaction(office: Office) -> None:
     await office.site.rollback(
         "Administrator", lambda fw: office.site.audit.record(fw, Action.REPLAY, "msg_1")

@@ -98,6 +98,19 @@ async def test_version_contains_no_secret(order: Office) -> None:
     assert {"table": "lines", "row": kept, "change": "changed", "changed": {}} in data["rows"]
 
 
+async def test_version_contains_no_secret_of_added_or_removed_rows(order: Office) -> None:
+    """A secret is absent from Versions (D-223, D-70), also where a row comes or goes with it."""
+    secrets = {"token": "s-vault", "pin": "s-pin", "line_secret": "s-name"}
+    line = {"item": "with secrets", "rate": 1}
+    await changed(order, lambda fw: rest.save(fw, ORDER, NAME, {"lines": [{**line, **secrets}]}))
+    await order.do(lambda fw: rest.save(fw, ORDER, NAME, {"lines": [{"item": "other"}]}))
+    rows = [row for version in await versions(order) for row in version["data"]["rows"]]
+    told = [row for row in rows if "with secrets" in row["changed"]["item"]]
+    assert sorted(row["change"] for row in told) == ["added", "removed"]
+    assert [sorted(row["changed"]) for row in told] == [["item", "rate"]] * 2
+    assert "s-" not in json.dumps(rows)
+
+
 async def test_version_of_a_changed_secret_names_no_field(
     office: Office,
 ) -> None:
