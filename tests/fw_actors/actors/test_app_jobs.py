@@ -116,9 +116,16 @@ async def test_job_of_disabled_user_fails(tmp_path: Path, autojump_clock: MockCl
         assert "seen by anna" not in await roles(site)
 
 
-@pytest.mark.parametrize("function", ["no_such_module.f", f"{jobs_app.__name__}.gone", "f"])
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        ("no_such_module.f", "no_such_module cannot be imported: ModuleNotFoundError."),
+        (f"{jobs_app.__name__}.gone", f"{jobs_app.__name__} has no function gone."),
+        ("f", " cannot be imported: ValueError."),
+    ],
+)
 async def test_job_of_missing_function_fails(
-    tmp_path: Path, autojump_clock: MockClock, function: str
+    tmp_path: Path, autojump_clock: MockClock, function: str, error: str
 ) -> None:
     async with mail_site(tmp_path) as site:
         await site.rows(
@@ -128,7 +135,7 @@ async def test_job_of_missing_function_fails(
         )
         await trio.sleep(2)
         (job,) = await site.jobs()
-        assert job["attempts"] == 1
+        assert (job["attempts"], job["error"]) == (1, error)
 
 
 async def test_job_waits_until_foreign_lease_expires(

@@ -207,6 +207,24 @@ async def test_mail_to_disabled_user_is_withdrawn(
         assert delivery["error"].startswith("withdrawn: ")
 
 
+async def test_mail_to_an_unusable_stored_address_fails_without_a_link(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A header must not hold a second recipient, whatever an older version has stored."""
+    async with mail_site(tmp_path) as site:
+        await site.hire("anna")
+        await site.rows("UPDATE doc_user SET email = 'a@x.test, b@x.test'")
+        await site.do(lambda fw: site.link_mail.send(fw, LinkKind.RECOVERY, "anna"))
+        await trio.sleep(1)
+        (delivery,) = await site.deliveries()
+        assert (delivery["status"], delivery["attempts"]) == ("Failed", 1)
+        assert delivery["error"] == (
+            "recipient: the account's address is not a valid mail address."
+        )
+        assert await site.rows("SELECT * FROM fw_token") == []
+        assert site.postbox.taken == []
+
+
 async def test_invitation_is_not_sent_to_user_with_password(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -210,7 +210,11 @@ async def test_job_operations_require_an_unscoped_system_manager(office: Office)
     control = office.site.jobs
     for act in (
         lambda fw: control.listed(fw, JobFilter()),
+        control.functions,
+        lambda fw: control.job(fw, number),
         lambda fw: control.retry(fw, number),
+        lambda fw: control.retry_matching(fw, JobFilter()),
+        lambda fw: control.cancel(fw, number),
         lambda fw: control.cancel_matching(fw, JobFilter()),
     ):
         with pytest.raises(PermissionDeniedError):
