@@ -266,6 +266,8 @@ async def test_guard_answers_400_for_a_bad_query_or_path(
     reply = await client.ask("GET", target, sid=SID)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
     assert reply.error.get("extra", {}).get("field") == field
+    if "%0" in target:  # whatever the operation would say of it
+        assert "control character" in reply.error["message"]
 
 
 @pytest.mark.parametrize(

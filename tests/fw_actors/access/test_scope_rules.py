@@ -123,8 +123,31 @@ async def test_scopes_follow_a_renamed_user(scene: Office) -> None:
 
 async def test_scopes_are_deleted_with_their_user(scene: Office) -> None:
     """Deleting a User takes sessions, keys, tokens and scopes along (A-21)."""
+    await scene.hire("bob")
+    kept = await allow(scene, "bob", "Customer", "Near")
     await scene.do(lambda fw: fw.get_doc("User", "ada").delete())
+    assert await scene.sql("SELECT name FROM doc_user_permission") == [(kept,)]
+
+
+@pytest.mark.parametrize("doctype", ["Customer", "Gone", "API Key"])
+async def test_scope_that_names_nothing_can_be_deleted(scene: Office, doctype: str) -> None:
+    """An app may be gone, and an older version let scopes name keys (A-325)."""
+    await scene.sql("UPDATE doc_user_permission SET allow = :of, for_value = 'Gone'", of=doctype)
+    ((name,),) = await scene.sql("SELECT name FROM doc_user_permission")
+    await scene.do(lambda fw: rest.delete(fw, SCOPE, name))
     assert await scene.sql("SELECT name FROM doc_user_permission") == []
+
+
+async def test_api_key_that_an_older_scope_names_can_end(scene: Office) -> None:
+    """Nothing prevents the end of a key (A-325)."""
+    keys = scene.site.api_keys
+    await scene.hire("bob")
+    made = await scene.do(lambda fw: keys.make(fw, "label", None, 0), "bob")
+    await scene.sql(
+        "UPDATE doc_user_permission SET allow = 'API Key', for_value = :key", key=made.name
+    )
+    await scene.do(lambda fw: keys.revoke(fw, made.name), "bob")
+    assert await scene.sql("SELECT name FROM doc_api_key") == []
 
 
 async def test_document_named_by_a_scope_cannot_be_deleted(scene: Office) -> None:

@@ -476,6 +476,16 @@ async def test_ipv6_address_is_counted_per_64(tmp_path: Path) -> None:
         assert await door.result_of("a", "wrong", address="2001:db8:1:3::1") == 401
 
 
+async def test_ipv6_addresses_of_a_56_share_a_limit(tmp_path: Path) -> None:
+    """The attempts of a /56 are limited to 4 times the limit of one address (A-94)."""
+    async with open_office(tmp_path, address_attempts=1) as office:
+        door = SignInDoor(office)
+        for network in range(4):
+            assert await door.result_of("a", "wrong", address=f"2001:db8:0:{network:x}::1") == 401
+        assert await door.result_of("b", "wrong", address="2001:db8:0:ff::1") == 900
+        assert await door.result_of("b", "wrong", address="2001:db8:0:100::1") == 401
+
+
 async def test_first_failure_locks_if_the_limit_is_one(tmp_path: Path) -> None:
     """`maxLoginAttempts: 1` answers the first failure with 429 (A-70)."""
     async with open_office(tmp_path, max_login_attempts=1, lockout_minutes=1) as office:
