@@ -100,7 +100,7 @@ async def test_administrator_repairs_a_site_whose_managers_all_have_scopes(
 
 
 @pytest.mark.parametrize("lose", LOSSES)
-async def test_only_manager_cannot_be_lost_even_with_scopes(
+async def test_last_manager_cannot_be_lost_even_with_scopes(
     scene: Office, lose: Callable[[Any], Any]
 ) -> None:
     """Without a manager nobody could sign in to give the role (A-22)."""

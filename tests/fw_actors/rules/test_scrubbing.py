@@ -27,6 +27,7 @@ ROWS = [  # a text, what is kept of it
     ("secret whsec_MfKQ+/a= is odd", "secret whsec_[scrubbed] is odd"),
     ("at https://ada:pw@x.test/a?b=c#d now", "at https://[scrubbed]@x.test/a?[scrubbed] now"),
     ("token 7WdAub10JdywPeBL8KTyHgrcPr72gitV!", "token [scrubbed]!"),
+    ("sent 12345678901234567890123456789012 now", "sent 12345678901234567890123456789012 now"),
     ("division by zero", "division by zero"),
     ("There is no Customer key account.", "There is no Customer key account."),
     ("a monkey: eats", "a monkey: eats"),

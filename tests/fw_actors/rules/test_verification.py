@@ -10,6 +10,7 @@ import standardwebhooks
 from fw_actors.rules.signing import (
     SavedRequest,
     UnreadableRequest,
+    UnusableSecretError,
     event_type_of,
     parse_saved,
     verify_request,
@@ -101,9 +102,16 @@ def test_verify_request_explains_unusable_headers() -> None:
     assert "version v1" in faults
 
 
+def test_verify_request_refuses_an_unusable_secret_whatever_the_request() -> None:
+    for headers in (signed(), {}):
+        with pytest.raises(UnusableSecretError):
+            verify_request("whsec_!", SavedRequest(headers, BODY), NOW)
+
+
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_saved_request_is_parsed_as_headers_and_body(end: bytes) -> None:
-    lines = [b"POST /hook HTTP/1.1", b"Webhook-Id: msg_1", b"X: a: b", b"", b"one\r\n\r\ntwo"]
+@pytest.mark.parametrize("target", [b"/hook", b"https://receiver.test/hook"])
+def test_saved_request_is_parsed_as_headers_and_body(end: bytes, target: bytes) -> None:
+    lines = [b"POST %b HTTP/1.1" % target, b"Webhook-Id: msg_1", b"X: a: b", b"", b"one\r\n\r\ntwo"]
     assert parse_saved(end.join(lines)) == SavedRequest(
         {"webhook-id": "msg_1", "x": "a: b"}, b"one\r\n\r\ntwo"
     )

@@ -7,7 +7,7 @@ import sys
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fw_actors.rules.safe_output import escaped, escaped_json
@@ -49,6 +49,7 @@ def test_escaped_makes_each_unicode_character_harmless() -> None:
         assert not acts or shown != chr(number)
 
 
+@example("\x7f")
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_escaped_json_decodes_to_the_same_value(value: object) -> None:
     text = json.dumps(value, ensure_ascii=False, indent=1)
