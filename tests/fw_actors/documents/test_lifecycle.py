@@ -396,7 +396,7 @@ async def test_reload_may_ignore_permissions(desk: ShopSite) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [("docstatus", 1), ("owner", "eve"), ("creation", "2020-01-01T00:00:00.000Z"), ("name", "x"),
-     ("idx", "first"), ("idx", True)],
+     ("idx", "first"), ("idx", True), ("idx", 2**63)],
 )  # fmt: skip
 async def test_save_refuses_change_of_service_fields(
     desk: ShopSite, field: str, value: object

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fw_actors.rules.delivery import DeliveryStatus, WaitingDelivery, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
+from fw_actors.rules.receivers import UNTIL_RESUMED
 
 NOW = 1_800_000_000_000
 RECEIVER = "https://receiver.test:443"
@@ -49,6 +50,8 @@ ENDED = (
     "The next process with a free slot takes it over. Expired leases in a row: {}; 6 in a row "
     "count as a failed attempt."
 )
+
+PAUSED = "Its Webhook is paused for 9 s more; fw webhooks resume ends the pause."
 
 
 @pytest.mark.parametrize(
@@ -105,6 +108,24 @@ ENDED = (
         (
             {"next_at": NOW + 60_000},
             WaitReason.BACKOFF, NOW + 60_000, "It has not been attempted and is not due yet.",
+        ),
+        (
+            {"paused_until": UNTIL_RESUMED}, WaitReason.PAUSED, None,
+            "Its Webhook is paused until it is resumed (fw webhooks resume).",
+        ),
+        ({"paused_until": NOW + 9_000}, WaitReason.PAUSED, NOW + 9_000, PAUSED),
+        (
+            {"paused_until": NOW + 9_000, "next_at": NOW + 60_000}, WaitReason.PAUSED,
+            NOW + 60_000, PAUSED,
+        ),
+        (
+            {"paused_until": NOW + 9_000, "leased": True}, WaitReason.PAUSED, NOW + 9_000, PAUSED,
+        ),
+        (
+            {"paused_until": NOW + 9_000, "leased": True, "next_at": NOW + 1500},
+            WaitReason.LEASED, None,
+            "A process has leased it for an attempt. The lease lasts 1.5 s more; if the process "
+            "has died, another process then takes the delivery over.",
         ),
         ({}, WaitReason.SLOT, NOW - 1, f"{AHEAD.format(0, 0)} {SPEED}"),
         (

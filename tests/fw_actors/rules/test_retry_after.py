@@ -27,7 +27,10 @@ READ = [  # value, seconds
     ("Fri, 15 Jan 2027 07:00:00 GMT", 0),
     ("Fri, 15 Jan 2126 08:00:00 GMT", 3600),
 ]
-UNREADABLE = ["", "-1", "1.5", "1e3", "٣", "soon", "Fri, 99 Foo 2027 08:00:00 GMT"]
+UNREADABLE = [
+    "", "-1", "1.5", "1e3", "٣", "soon", "Fri, 99 Foo 2027 08:00:00 GMT",
+    "15 Jan 2027 08:00:30 GMT",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("status", [429, 503])
