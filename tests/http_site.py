@@ -13,10 +13,10 @@ import trio
 
 from fw_actors.runtime import SeededEntropy, TrioClock
 from supervisors.service.tree import RunningService, open_service
+from tests.accounts_kit import PASSWORD, SiteWithAccounts
 from tests.app_modules import apps_as_they_were
 from tests.mail_kit import RecordingLog
 from tests.site_kit import START_MS, make_config
-from tests.staff import PASSWORD, Staffed
 from tests.web.client import AppClient, ClientResponse
 from web.app import FrontEnd, make_app
 from web.settings import Settings
@@ -36,7 +36,7 @@ class ForwardClock(TrioClock):
 
 
 @dataclass
-class HttpSite(Staffed):
+class HttpSite(SiteWithAccounts):
     """A running service, and shortcuts for the requests of tests."""
 
     service: RunningService

@@ -22,8 +22,8 @@ from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import Backoff
 from fw_actors.runtime import Runtime, open_runtime
 from supervisors import actor_child, open_supervisor
+from tests.accounts_kit import SiteWithAccounts
 from tests.site_kit import inline_site
-from tests.staff import Staffed
 
 URL = "https://desk.example"
 OTHER = "another decent passphrase"
@@ -105,7 +105,7 @@ class RecordingLog:
 
 
 @dataclass
-class MailSite(Staffed):
+class MailSite(SiteWithAccounts):
     """Everything that a test of links and mail asks for."""
 
     runtime: Runtime

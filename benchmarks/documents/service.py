@@ -32,7 +32,7 @@ def site_in(folder: Path) -> AbstractAsyncContextManager[Site]:
     return open_site(load({"FW_SECRET_KEY": "a key of the benchmarks, forty characters"}, folder))
 
 
-async def furnish(site: Site) -> None:
+async def add_records(site: Site) -> None:
     """Make the user, the customers, and a Webhook that watches orders."""
 
     def work(fw: Fw) -> None:

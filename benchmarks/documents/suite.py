@@ -38,7 +38,7 @@ class _Suite:
         self._empty, self._full = folder / "empty", folder / "full"
         self._ours, self._theirs = folder / "ours", folder / "theirs"
         self._empty.mkdir()
-        _on_site(self._empty, service.furnish)
+        _on_site(self._empty, service.add_records)
         shutil.copytree(self._empty, self._full)
         _on_site(self._full, lambda site: service.insert(site, effort.events, 64))
 

@@ -12,8 +12,8 @@ import pytest
 
 from fw_actors.errors import AuthenticationError, PermissionDeniedError
 from tests.access.link_kit import RESET, spend, token_for
+from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite, http_site
-from tests.staff import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -22,7 +22,7 @@ DAY = 86_400
 
 @pytest.fixture
 async def sid(site: HttpSite) -> str:
-    await site.hire("ann")
+    await site.add_account("ann")
     return await site.sid("ann")
 
 
@@ -100,7 +100,7 @@ async def test_api_key_is_not_created_after_a_recovery(site: HttpSite, sid: str)
     """A recovery ends keys and sessions; one that is being made is no exception (A-221)."""
     gateway = site.service.gateway
     thief = await gateway.authenticate(sid)
-    await site.hire("bob", "System Manager")
+    await site.add_account("bob", "System Manager")
     ended = await site.op(
         "users.revokeUserSessions", {"user": "ann", "keys": True}, sid=await site.sid("bob")
     )
@@ -111,7 +111,7 @@ async def test_api_key_is_not_created_after_a_recovery(site: HttpSite, sid: str)
 
 
 async def test_api_key_of_another_user_looks_unknown(site: HttpSite, sid: str) -> None:
-    await site.hire("bob", "System Manager")
+    await site.add_account("bob", "System Manager")
     theirs = await site.sid("bob")
     made = await site.key(theirs)
     replies = [
@@ -131,7 +131,7 @@ async def test_api_key_expires_within_the_policy(
 ) -> None:
     """`days` is between 1 and 3650, and cut to `apiKeyDays` when that is not 0 (A-268, A-269)."""
     async with http_site(tmp_path, api_key_days=policy, scheduler=False) as site:
-        await site.hire("ann")
+        await site.add_account("ann")
         sid = await site.sid("ann")
         made = await site.key(sid, **({} if days is None else {"days": days}))
         if lives is None:
@@ -175,7 +175,7 @@ async def test_api_key_is_not_created_with_bad_arguments(
 async def test_api_key_creation_may_be_disabled(tmp_path: Path) -> None:
     """The operation is 403 if self-service keys are switched off (A-270)."""
     async with http_site(tmp_path, self_service_api_keys=False) as site:
-        await site.hire("ann")
+        await site.add_account("ann")
         sid = await site.sid("ann")
         reply = await site.op("api_keys.createMyAPIKey", {"label": "x"}, sid=sid)
         assert reply.error["type"] == "PermissionDeniedError"
@@ -204,7 +204,7 @@ async def test_api_keys_are_deleted_with_their_user(site: HttpSite, sid: str, ch
     """Disabling ends keys at once, and enabling revives none (A-20); deleting takes them along
     (A-21)."""
     made = await site.key(sid)
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     boss = await site.sid("boss")
     path = "/api/resource/User/ann"
     if change == "deleted":
@@ -236,7 +236,7 @@ async def test_api_keys_end_with_a_password_set_without_the_old_one(
 ) -> None:
     """A thief with a session makes keys, and a recovery follows a theft (A-274, A-221)."""
     made = [await site.key(sid, label=label) for label in ("CI", "the thief's")]
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     boss = await site.sid("boss")
     other = await site.key(boss)
     await set_password(site, boss)
@@ -298,7 +298,7 @@ async def test_api_key_beside_another_credential_is_rejected(site: HttpSite, sid
 async def test_api_keys_are_listed_and_deleted_by_managers(site: HttpSite, sid: str) -> None:
     """API Key is a built-in DocType that only its operation inserts (A-276, D-220)."""
     made = await site.key(sid)
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     boss = await site.sid("boss")
     path = "/api/resource/API%20Key"
     shown = (await site.ask("GET", f"{path}/{made['name']}", sid=boss)).json["data"]
@@ -333,8 +333,8 @@ async def test_api_key_ends_even_if_documents_link_to_it(
     (tmp_path / "linking_app.py").write_text(LINKING_APP)
     monkeypatch.syspath_prepend(tmp_path)
     async with http_site(tmp_path, apps=("linking_app",)) as site:
-        await site.hire("boss", "System Manager")
-        await site.hire("ann", "Clerk")
+        await site.add_account("boss", "System Manager")
+        await site.add_account("ann", "Clerk")
         boss, thief = await site.sid("boss"), await site.sid("ann")
         made = await site.key(thief)
         body = {"used": made["name"]}

@@ -28,7 +28,7 @@ async def deliveries(site: HttpSite, sid: str) -> int:
 
 async def test_sweeper_deletes_final_deliveries_after_their_retention(site: HttpSite) -> None:
     """Final deliveries are deleted after `webhookRetentionDays` (B-280), without a request."""
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
 
     def subscribe(fw: Fw) -> None:
         fields = {"event_type": "Custom", "custom_event": "a.b", "secret": "a signing secret"}
@@ -50,7 +50,7 @@ async def test_sweeper_deletes_final_deliveries_after_their_retention(site: Http
 
 async def test_delivery_actor_records_attempt_that_failed(site: HttpSite) -> None:
     """An attempt ends with the outcome that its actor saw, and the next one is due (B-163)."""
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     sid = await site.sid("boss")
     with socket.socket() as nobody_listens:
         nobody_listens.bind(("127.0.0.1", 0))
@@ -70,7 +70,7 @@ async def test_delivery_actor_records_attempt_that_failed(site: HttpSite) -> Non
 
 async def test_mailer_sends_a_recovery_mail_after_the_response(site: HttpSite) -> None:
     """A message is queued in the request's transaction and sent by the Mailer (O-51)."""
-    await site.hire("ann")
+    await site.add_account("ann")
 
     def into_the_log_of_the_service(_logger: object, _method: str, entry: Any) -> Any:
         site.log.info(entry["event"])

@@ -49,7 +49,7 @@ async def test_session_records_the_clients_address(
     tmp_path: Path, trust: ProxyTrustPolicy, lines: list[tuple[str, str]], address: str
 ) -> None:
     async with http_site(tmp_path, trust_proxy=trust) as site:
-        await site.hire("ann")
+        await site.add_account("ann")
         assert await address_of(site, lines) == address
 
 

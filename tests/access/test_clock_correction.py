@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from tests.access.link_kit import RESET, spend, token_for
+from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite, http_site
-from tests.staff import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -30,7 +30,7 @@ async def mails(site: HttpSite, template: str) -> int:
 
 
 async def test_lock_ends_after_its_minutes(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     site.pass_time(YEAR)
     assert [(await site.login("ann", "wrong")).status for _ in range(5)] == [401] * 4 + [429]
     site.pass_time(-YEAR)
@@ -43,7 +43,7 @@ async def test_lock_ends_after_its_minutes(site: HttpSite) -> None:
 
 
 async def test_failures_still_count_for_their_window(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     site.pass_time(YEAR)
     assert [(await site.login("ann", "wrong")).status for _ in range(4)] == [401] * 4
     site.pass_time(-YEAR)
@@ -52,7 +52,7 @@ async def test_failures_still_count_for_their_window(site: HttpSite) -> None:
 
 
 async def test_address_is_admitted_again(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     site.pass_time(YEAR)
     for number in range(50):
         await site.login(f"nobody{number}", "wrong", peer="192.0.2.9")
@@ -64,7 +64,7 @@ async def test_address_is_admitted_again(site: HttpSite) -> None:
 
 
 async def test_recovery_is_mailed_again(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     site.pass_time(YEAR)
     asked = {"usr": "ann"}
     for _ in range(3):
@@ -78,8 +78,8 @@ async def test_recovery_is_mailed_again(site: HttpSite) -> None:
 
 
 async def test_session_and_link_keep_their_duration(site: HttpSite) -> None:
-    await site.hire("ann")
-    await site.hire("bob")
+    await site.add_account("ann")
+    await site.add_account("bob")
     before = await site.sid("bob")
     site.pass_time(20 * DAY)
     sid, token = await site.sid("ann"), await token_for(site, "ann")
@@ -96,7 +96,7 @@ async def test_session_and_link_keep_their_duration(site: HttpSite) -> None:
 
 async def test_times_ahead_are_corrected_after_a_restart(tmp_path: Path) -> None:
     async with http_site(tmp_path) as site:
-        await site.hire("ann")
+        await site.add_account("ann")
         site.pass_time(YEAR)
         for _ in range(5):
             await site.login("ann", "wrong")
@@ -108,7 +108,7 @@ async def test_times_ahead_are_corrected_after_a_restart(tmp_path: Path) -> None
 
 
 async def test_times_within_the_skew_of_nodes_stay(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     site.pass_time(240)
     sid = await site.sid("ann")
     site.pass_time(-240)

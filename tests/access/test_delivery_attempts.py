@@ -26,7 +26,7 @@ async def emitted(site: HttpSite, sid: str) -> str:
 
 async def test_explain_shows_a_manager_the_attempts(tmp_path: Path) -> None:
     async with http_site(tmp_path) as site:
-        await site.hire("boss", "System Manager")
+        await site.add_account("boss", "System Manager")
         sid = await site.sid("boss")
         delivery = await emitted(site, sid)
         reply = await site.op("webhooks.explain", {"delivery": delivery}, sid=sid)
@@ -40,8 +40,8 @@ async def test_explain_shows_a_manager_the_attempts(tmp_path: Path) -> None:
 async def test_explain_requires_a_manager(tmp_path: Path) -> None:
     """The refusal is that of the delivery itself, also for one that does not exist (A-314)."""
     async with http_site(tmp_path) as site:
-        await site.hire("boss", "System Manager")
-        await site.hire("ann")
+        await site.add_account("boss", "System Manager")
+        await site.add_account("ann")
         delivery = await emitted(site, await site.sid("boss"))
         ann = await site.sid("ann")
         for name in (delivery, "msg_none"):
@@ -71,7 +71,7 @@ async def test_explain_requires_a_manager(tmp_path: Path) -> None:
 async def test_attempt_list_names_a_bad_parameter(tmp_path: Path, query: str, field: str) -> None:
     """The refusal names the field (O-302)."""
     async with http_site(tmp_path) as site:
-        sid = await site.sid(await site.hire("boss", "System Manager"))
+        sid = await site.sid(await site.add_account("boss", "System Manager"))
         listed = await site.ask("GET", f"{SERVICES}webhooks.attempts?limit=5", sid=sid)
         reply = await site.ask("GET", f"{SERVICES}webhooks.attempts?{query}", sid=sid)
     assert (listed.status, listed.json["attempts"]) == (200, [])

@@ -14,7 +14,7 @@ async def test_delivery_page_offers_a_replay_only_where_one_is_possible(
     site: HttpSite, gone: str
 ) -> None:
     """A replay is refused without its Webhook and without its body (B-253, B-361)."""
-    await site.hire("admin", "System Manager")
+    await site.add_account("admin", "System Manager")
     sid = await site.sid("admin")
     fields: dict[str, Any] = {
         "url": "https://receiver.test/", "event_type": "Custom", "custom_event": "a.b",

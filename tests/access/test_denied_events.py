@@ -37,19 +37,19 @@ def singles(actor: str, count: int, first: int = 0) -> list[tuple[str, str, None
 
 async def test_denied_events_are_single_up_to_twenty_a_minute(site: HttpSite) -> None:
     """A refused replay leaves an event with the action Denied and no detail (O-81, O-86)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     await replay(site, await site.sid("ann"), LIMIT)
     assert await denials(site) == singles("ann", LIMIT)
 
 
 async def test_denied_events_beyond_twenty_are_counted_in_one(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     await replay(site, await site.sid("ann"), 50)
     assert await denials(site) == [*singles("ann", LIMIT), ("ann", None, {"more": 30})]
 
 
 async def test_denied_events_have_a_new_limit_each_minute(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     await replay(site, sid, 22)
     site.pass_time(59.9)
@@ -63,8 +63,8 @@ async def test_denied_events_have_a_new_limit_each_minute(site: HttpSite) -> Non
 
 
 async def test_denied_events_are_limited_for_each_user(site: HttpSite) -> None:
-    await site.hire("ann")
-    await site.hire("bob")
+    await site.add_account("ann")
+    await site.add_account("bob")
     await replay(site, await site.sid("ann"), 30)
     await replay(site, await site.sid("bob"), 2)
     assert await denials(site) == [
@@ -73,7 +73,7 @@ async def test_denied_events_are_limited_for_each_user(site: HttpSite) -> None:
 
 
 async def test_denied_events_of_bulk_replays_count_like_single_ones(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     await replay(site, sid, 19)
     for _ in range(3):
@@ -87,7 +87,7 @@ async def test_denied_events_of_bulk_replays_count_like_single_ones(site: HttpSi
 async def test_denied_events_are_counted_across_processes(tmp_path: Path) -> None:
     """The stored role decides, not the one that a process remembers."""
     async with http_site(tmp_path) as site:
-        await site.hire("ann")
+        await site.add_account("ann")
         sid = await site.sid("ann")
         await replay(site, sid, 15)
     async with http_site(tmp_path, seed=2) as site, http_site(tmp_path, seed=3) as other:
@@ -98,8 +98,8 @@ async def test_denied_events_are_counted_across_processes(tmp_path: Path) -> Non
 
 
 async def test_denied_events_are_readable_by_a_system_manager(site: HttpSite) -> None:
-    await site.hire("ann")
-    await site.hire("boss", "System Manager")
+    await site.add_account("ann")
+    await site.add_account("boss", "System Manager")
     await replay(site, await site.sid("ann"), 25)
     filters = json.dumps([["action", "=", "Denied"], ["target", "is null", True]])
     path = f'/api/resource/Audit Event?filters={filters}&fields=["detail","actor"]'

@@ -15,8 +15,8 @@ import trio
 from fw_actors.access.passwords import NewPasswords
 from fw_actors.actors.gateway import Gateway
 from fw_actors.documents.handle import Fw
+from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite
-from tests.staff import PASSWORD
 from tests.virtual_hashing import take_virtual_time
 from tests.web.client import ClientResponse
 from web import app, guard
@@ -66,8 +66,8 @@ class AuthenticatedRequests:
 async def test_password_is_not_set_by_a_credential_that_ended_meanwhile(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch, method: str, credential: str
 ) -> None:
-    await site.hire("boss", "System Manager")
-    await site.hire("victim")
+    await site.add_account("boss", "System Manager")
+    await site.add_account("victim")
     owner, stolen = await site.sid("boss"), await site.sid("boss")
     made = await site.key(owner)
     given = {"sid": stolen} if credential == "session" else {"key": made["key"]}
@@ -96,8 +96,8 @@ async def test_password_is_not_set_by_a_credential_that_ended_meanwhile(
 
 
 async def test_password_is_set_by_a_credential_that_lives(site: HttpSite) -> None:
-    await site.hire("boss", "System Manager")
-    await site.hire("ann")
+    await site.add_account("boss", "System Manager")
+    await site.add_account("ann")
     sid = await site.sid("boss")
     key = (await site.key(sid))["key"]
     for given in ({"sid": sid}, {"key": key}):
@@ -111,7 +111,7 @@ async def test_own_password_is_not_changed_by_a_session_that_ended_meanwhile(
     site: HttpSite,
 ) -> None:
     """The current password alone changes nothing: the owner has ended the session (A-243)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     owner, ended = await site.sid("ann"), await site.sid("ann")
     replies = list[ClientResponse]()
 
@@ -167,9 +167,9 @@ async def test_access_is_not_given_by_a_credential_that_ended_meanwhile(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch, act: str, credential: str
 ) -> None:
     """What a thief had sent before the owner ended the session or key takes no effect (A-300)."""
-    await site.hire("boss", "System Manager")
-    await site.hire("victim")
-    await site.hire("thief's")
+    await site.add_account("boss", "System Manager")
+    await site.add_account("victim")
+    await site.add_account("thief's")
     owner, stolen = await site.sid("boss"), await site.sid("boss")
     victim = await site.sid("victim")
     made = await site.key(owner)
@@ -202,7 +202,7 @@ async def test_secret_is_not_rotated_by_a_session_that_ended_meanwhile(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer would hold the new secret (A-300)."""
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     owner, stolen = await site.sid("boss"), await site.sid("boss")
     hook = await site.ask("POST", f"{RESOURCE}Webhook", HOOK, sid=owner)
     name = hook.json["data"]["name"]
@@ -242,8 +242,8 @@ async def test_session_and_key_do_not_act_for_another_user_of_the_name(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch, act: str, credential: str
 ) -> None:
     """The user was renamed meanwhile, and another one got the name (A-300, A-240)."""
-    await site.hire("boss", "System Manager")
-    await site.hire("ann")
+    await site.add_account("boss", "System Manager")
+    await site.add_account("ann")
     boss, ann = await site.sid("boss"), await site.sid("ann")
     given = {"sid": ann} if credential == "session" else {"key": (await site.key(ann))["key"]}
     of_boss = await site.key(boss)

@@ -112,7 +112,7 @@ async def _(site: HttpSite, sid: str) -> ClientResponse:
 @pytest.mark.parametrize("kind", ROWS)
 async def test_error_types_are_in_the_envelope(site: HttpSite, kind: str) -> None:
     status, scene = ROWS[kind]
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     reply = await scene(site, await site.sid("boss"))
     error: dict[str, Any] = reply.error
     assert (reply.status, error["type"]) == (status, kind)

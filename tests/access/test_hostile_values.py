@@ -30,7 +30,7 @@ async def listed(site: HttpSite, sid: str, operator: str, value: str) -> list[st
 
 @pytest.mark.parametrize("value", HOSTILE)
 async def test_hostile_value_in_a_filter_is_only_compared(site: HttpSite, value: str) -> None:
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     sid = await site.sid("boss")
     assert await listed(site, sid, "=", value) == []
     made = await site.ask("POST", "/api/resource/Role", {"name": value.replace("/", "")}, sid=sid)
@@ -42,7 +42,7 @@ async def test_hostile_value_in_a_filter_is_only_compared(site: HttpSite, value:
 @pytest.mark.parametrize("value", HOSTILE)
 async def test_hostile_value_on_a_page_is_only_shown(site: HttpSite, value: str) -> None:
     name = value.replace("/", "")
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     sid = await site.sid("boss")
     await site.ask("POST", "/api/resource/Role", {"name": name}, sid=sid)
     for path in ("/app/Role", f"/app/Role/{quote(name, safe='')}"):
@@ -55,7 +55,7 @@ async def test_hostile_value_on_a_page_is_only_shown(site: HttpSite, value: str)
 
 @pytest.mark.parametrize("value", [*HOSTILE, '"}, "roles": ["System Manager"], "x": {"'])
 async def test_hostile_value_in_json_stays_one_string(site: HttpSite, value: str) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     given = {"fullName": value}
     assert (await site.op("profile.updateMyProfile", given, sid=sid)).status == 200
@@ -64,7 +64,7 @@ async def test_hostile_value_in_json_stays_one_string(site: HttpSite, value: str
 
 
 async def test_hostile_name_in_a_link_is_encoded(site: HttpSite) -> None:
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     sid = await site.sid("boss")
     await site.ask("POST", "/api/resource/Role", {"name": 'a?b#c"d%2F'}, sid=sid)
     page = await site.ask("GET", "/app/Role", sid=sid, headers=[("Accept", "text/html")])

@@ -23,7 +23,7 @@ def fail_two(tx: Tx) -> list[int]:
 async def test_jobs_operations_list_retry_and_cancel_failed_jobs(
     site: HttpSite,
 ) -> None:
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     boss = await site.sid("boss")
     first, second = await site.site.store.write(fail_two)
     reply = await site.op("jobs.list", {"state": "failed"}, sid=boss)
@@ -41,8 +41,8 @@ async def test_jobs_operations_list_retry_and_cancel_failed_jobs(
 
 
 async def test_jobs_operations_require_a_manager_and_name_bad_arguments(site: HttpSite) -> None:
-    await site.hire("ann")
-    await site.hire("boss", "System Manager")
+    await site.add_account("ann")
+    await site.add_account("boss", "System Manager")
     ann, boss = await site.sid("ann"), await site.sid("boss")
     for name, body in (("list", {}), ("retry", {"job": 1}), ("cancelMatching", {})):
         assert (await site.op(f"jobs.{name}", body, sid=ann)).status == 403
@@ -58,7 +58,7 @@ JOBS = "/api/method/core.services.jobs.list"
 
 async def test_jobs_list_is_answered_by_get_and_without_a_body(site: HttpSite) -> None:
     """An operation that only reads accepts GET, and no body for `{}` (H-19, H-20)."""
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     boss = await site.sid("boss")
     first, second = await site.site.store.write(fail_two)
     page = f"?queue=app&state=failed&function=notes.report&limit=1&before={second}"
@@ -93,8 +93,8 @@ async def test_jobs_list_by_get_names_a_bad_parameter(
     site: HttpSite, query: str, field: str
 ) -> None:
     """The form of a query is checked like that of a body (H-12, H-18)."""
-    await site.hire("ann")
-    await site.hire("boss", "System Manager")
+    await site.add_account("ann")
+    await site.add_account("boss", "System Manager")
     reply = await site.ask("GET", f"{JOBS}?{query}", sid=await site.sid("boss"))
     assert (reply.status, reply.json["error"]["extra"]["field"]) == (400, field)
     assert (await site.ask("GET", JOBS, sid=await site.sid("ann"))).status == 403

@@ -23,9 +23,9 @@ LEAST, MOST = 0.2, 0.8  # alike means 0.5; 60 against 60 by chance stays within 
 async def wide(tmp_path: Path) -> AsyncIterator[HttpSite]:
     policy = {"max_login_attempts": 1000, "address_attempts": 100_000, "recovery_attempts": 100_000}
     async with http_site(tmp_path, **policy) as site:
-        await site.hire("ann")
-        await site.hire("off")
-        await site.hire("invited", password=None)
+        await site.add_account("ann")
+        await site.add_account("off")
+        await site.add_account("invited", password=None)
         await site.rows("UPDATE doc_user SET enabled = 0 WHERE name = 'off'")
         yield site
 

@@ -8,7 +8,7 @@ from tests.http_site import HttpSite
 
 
 async def test_link_has_its_token_in_the_fragment_only(site: HttpSite) -> None:
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     reply = await site.op("users.invite", {"email": "new@example.test"}, sid=await site.sid("boss"))
     parts = urlsplit(reply.json["link"])
     assert (parts.path, parts.query) == ("/accept-invite", "")

@@ -10,8 +10,8 @@ import trio
 
 from fw_actors.errors import PasswordPolicyError
 from tests.access.link_kit import ACCEPT, FORGOT, OTHER, RESET, links, spend, token_for
+from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite
-from tests.staff import PASSWORD
 from tests.web.client import ClientResponse
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -21,7 +21,7 @@ Path = Callable[[HttpSite, str], Awaitable[str]]
 
 async def invited(site: HttpSite) -> str:
     """Have a System Manager invite ida; the token."""
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     body = {"email": "ida@example.test", "name": "ida"}
     reply = await site.op("users.invite", body, sid=await site.sid("boss"))
     return str(reply.json["link"]).partition("#token=")[2]
@@ -31,7 +31,7 @@ async def test_recovery_sets_the_password_and_ends_all_sessions(
     site: HttpSite,
 ) -> None:
     """A recovery ends all of the user's sessions (A-221) and makes none (A-222)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     sids = [await site.sid("ann") for _ in range(2)]
     reply = await spend(site, RESET, await token_for(site, "ann"))
     assert (reply.status, reply.json, reply.header("set-cookie")) == (200, {"ok": True}, None)
@@ -52,7 +52,7 @@ async def test_invitation_makes_no_session(site: HttpSite) -> None:
 async def test_link_tokens_that_are_unusable_get_the_same_response(site: HttpSite) -> None:
     """A token that is unknown, expired, spent or of the other kind gets one identical answer
     (A-185, A-184)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     invitation = await invited(site)
     spent = await token_for(site, "ann")
     assert (await spend(site, RESET, spent)).status == 200
@@ -83,7 +83,7 @@ async def test_invitation_expires_after_its_hours(site: HttpSite) -> None:
 
 async def test_link_begins_with_the_sites_url(site: HttpSite) -> None:
     """The base of a link comes from the configuration, never from the Host header (A-190)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     forged = [("Host", "evil.example"), ("X-Forwarded-Host", "evil.example"),
               ("Origin", "https://evil.example"), ("Referer", "https://evil.example/")]  # fmt: skip
     await token_for(site, "ann", headers=forged)
@@ -94,7 +94,7 @@ async def test_link_begins_with_the_sites_url(site: HttpSite) -> None:
 
 async def test_link_mail_goes_to_the_stored_address(site: HttpSite) -> None:
     """Mail goes to the stored address, never to the typed one (A-217)."""
-    await site.hire("ann", email="Ann.L@Example.test")
+    await site.add_account("ann", email="Ann.L@Example.test")
     await site.ask("POST", FORGOT, {"usr": "\uff41nn.l@EXAMPLE.TEST"}, csrf=False)
     await site.log.wait("mail.sent", 1)
     assert [line["recipient"] for line in site.log.of("mail.sent")] == ["Ann.L@Example.test"]
@@ -103,7 +103,7 @@ async def test_link_mail_goes_to_the_stored_address(site: HttpSite) -> None:
 @pytest.mark.parametrize("verb", ["GET", "HEAD"])
 async def test_link_is_not_spent_by_its_page(site: HttpSite, verb: str) -> None:
     """Only a POST with the password spends a link; GET and HEAD of the page never do (A-188)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     token = await token_for(site, "ann")
     for path in ("/reset-password", RESET, "/api/auth/token"):
         await site.ask(verb, path)
@@ -112,7 +112,7 @@ async def test_link_is_not_spent_by_its_page(site: HttpSite, verb: str) -> None:
 
 
 async def test_link_token_is_read_from_the_body_only(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     token = await token_for(site, "ann")
     body = {"token": token, "password": OTHER}
     assert (await site.ask("POST", f"{RESET}?token={token}", body, csrf=False)).status == 400
@@ -121,7 +121,7 @@ async def test_link_token_is_read_from_the_body_only(site: HttpSite) -> None:
 
 async def test_link_is_spent_once_by_two_submissions(site: HttpSite) -> None:
     """Two submissions of one link do not both succeed (A-182)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     token = await token_for(site, "ann")
     statuses: list[int] = []
 
@@ -184,8 +184,8 @@ async def test_password_change_of_any_kind_ends_other_sessions(site: HttpSite, p
     """Each path ends the sessions (A-162); the command line's own is in
     `tests/fw_cli/test_user.py`. Links end as well (A-194), keys unless the owner set it by the old
     one (A-274), and the owner gets a mail (A-297)."""
-    await site.hire("ann")
-    await site.hire("boss", "System Manager")
+    await site.add_account("ann")
+    await site.add_account("boss", "System Manager")
     sids = [await site.sid("ann") for _ in range(2)]
     key = (await site.key(sids[0]))["key"]
     assert await path(site, OTHER) == ""
@@ -203,8 +203,8 @@ async def test_password_change_of_any_kind_ends_other_sessions(site: HttpSite, p
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
 async def test_password_change_of_any_kind_meets_the_policy(site: HttpSite, path: Path) -> None:
     """The policy is applied where hashing happens, so that all call sites obey it (A-130)."""
-    await site.hire("ann")
-    await site.hire("boss", "System Manager")
+    await site.add_account("ann")
+    await site.add_account("boss", "System Manager")
     sid = await site.sid("ann")
     assert await path(site, "seven77") == "PasswordPolicyError"
     assert await site.alive(sid)
@@ -214,7 +214,7 @@ async def test_password_change_of_any_kind_meets_the_policy(site: HttpSite, path
 async def test_recovery_routes_share_the_budget_of_an_address(site: HttpSite) -> None:
     """20 requests of an address in 15 minutes, then 429 (A-95); `forgot-password` goes on
     answering `{ok: true}` and does nothing (A-96)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     for _ in range(20):
         assert (await spend(site, RESET, "x" * 32)).status == 400
     assert [(await spend(site, path, "x" * 32)).status for path in (RESET, ACCEPT)] == [429, 429]

@@ -12,8 +12,8 @@ from trio.testing import MockClock
 
 from fw_actors.access import attempts
 from fw_actors.errors import OverloadedError
+from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite, http_site
-from tests.staff import PASSWORD
 from tests.virtual_hashing import take_virtual_time
 from tests.web.client import ClientResponse
 
@@ -39,13 +39,13 @@ def seconds(reply: ClientResponse) -> int:
 
 async def test_lockout_answers_the_last_failure_with_429(site: HttpSite) -> None:
     """The failure that reaches `maxLoginAttempts` locks and is answered 429 (A-69)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     assert seconds(await lock(site)) == MINUTES * 60
 
 
 async def test_lockout_refuses_the_correct_password(site: HttpSite) -> None:
     """A locked identifier refuses the correct password too (A-71)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     await lock(site)
     reply = await site.login("ann", PASSWORD)
     assert seconds(reply) == MINUTES * 60
@@ -56,7 +56,7 @@ async def test_lockout_refuses_the_correct_password(site: HttpSite) -> None:
 async def test_lockout_is_not_prolonged_by_attempts(site: HttpSite) -> None:
     """A lock ends after `lockoutMinutes` (A-72), and no attempt prolongs it (A-73); seconds
     are whole and rounded up (H-65)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     await lock(site)
     told = []
     for wait in (0.0, 0.4, 0.6, 299.0, 599.0, 0.5):
@@ -72,7 +72,7 @@ async def test_lockout_is_not_prolonged_by_attempts(site: HttpSite) -> None:
 async def test_lockout_survives_a_restart(tmp_path: Path) -> None:
     """Attempts are stored in the table `fw_login_attempt` (A-61) and survive (A-77)."""
     async with http_site(tmp_path) as site:
-        await site.hire("ann")
+        await site.add_account("ann")
         await lock(site)
         await lock(site, "nobody")
     async with http_site(tmp_path, seed=2) as site:
@@ -93,7 +93,7 @@ async def test_lockout_that_is_known_needs_no_write(site: HttpSite) -> None:
 
 async def test_sign_in_takes_two_writes_and_no_read(site: HttpSite) -> None:
     """Charge and lookup in one write; settlement and session in the other."""
-    await site.hire("ann")
+    await site.add_account("ann")
     before = site.site.store.statistics()
     assert (await site.login("ann")).status == 200
     after = site.site.store.statistics()
@@ -102,7 +102,7 @@ async def test_sign_in_takes_two_writes_and_no_read(site: HttpSite) -> None:
 
 async def test_lockout_is_not_shortened_by_a_clock_that_goes_back(site: HttpSite) -> None:
     """A clock that jumps gives no negative Retry-After and no early unlock (A-81)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     await lock(site)
     site.pass_time(-7 * 86_400)
     assert seconds(await site.login("ann", PASSWORD)) >= MINUTES * 60
@@ -112,8 +112,8 @@ async def test_lockout_is_not_shortened_by_a_clock_that_goes_back(site: HttpSite
 
 async def test_lockout_is_of_the_typed_identifier_only(site: HttpSite) -> None:
     """Failures are counted per typed identifier, not per resolved account (A-60)."""
-    await site.hire("ann")
-    await site.hire("bob")
+    await site.add_account("ann")
+    await site.add_account("bob")
     await lock(site, "ANN")
     seconds(await site.login("\uff41nn ", PASSWORD))
     assert (await site.login("bob", PASSWORD)).status == 200
@@ -148,7 +148,7 @@ MALFORMED: tuple[tuple[int, Any, dict[str, Any]], ...] = (
 
 async def test_lockout_does_not_count_malformed_requests(site: HttpSite) -> None:
     """A malformed request moves no counter (H-16)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     for status, body, given in MALFORMED:
         reply = await site.ask("POST", "/api/login", body, **given)
         assert (reply.status, reply.header("set-cookie")) == (status, None), body
@@ -162,7 +162,7 @@ async def test_lockout_does_not_count_malformed_requests(site: HttpSite) -> None
 async def test_sign_in_accepts_any_other_text(site: HttpSite) -> None:
     """Passwords may have control characters (H-14); an empty one is an attempt (A-35); a name
     that no account can have takes the decoy path (A-33, A-43, A-119, A-42)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     tries = [
         ("ann", ""), ("ann", "\x00\t\r\n"), ("ann", "x" * 60_000), ("x" * 321, PASSWORD),
         ("a\u202enn", PASSWORD), ("a\u200bnn", PASSWORD), ("Administrator", PASSWORD),
@@ -178,7 +178,7 @@ async def test_sign_in_accepts_any_other_text(site: HttpSite) -> None:
 async def test_sign_in_with_control_character_in_name_is_malformed(site: HttpSite) -> None:
     """Control characters in an identifier or a new name are 400 over HTTP and move no counter;
     hidden ones are 401 and 422 (A-14, A-33, H-12, H-16)."""
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     boss = await site.sid("boss")
     for character, sign_in, creation in (
         ("\x01", 400, 400), ("\t", 400, 400), ("\x7f", 400, 400), ("\x85", 400, 400),
@@ -196,7 +196,7 @@ async def test_sign_in_with_control_character_in_name_is_malformed(site: HttpSit
 async def test_sign_in_hashes_once_and_never_for_429(site: HttpSite) -> None:
     """`fw_password_hashes_total` counts decoys too (A-119), and a throttled attempt hashes
     nothing (A-42)."""
-    await site.hire("ann")
+    await site.add_account("ann")
 
     async def hashes() -> float:
         page = (await site.ask("GET", "/metrics", peer="127.0.0.1")).body.decode()
@@ -225,7 +225,7 @@ async def test_sign_in_fails_if_its_counter_cannot_be_written(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, str]
 ) -> None:
     """A counter that cannot be written refuses the attempt with 503 (A-78)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     hashes = site.site.hasher.statistics().hashes
 
     def full(*args: object, **given: object) -> None:
@@ -244,7 +244,7 @@ async def test_forgot_password_hides_a_store_without_writes(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch, usr: str
 ) -> None:
     """`forgot-password` answers `{ok: true}` while the store takes no writes (A-215)."""
-    await site.hire("ann")
+    await site.add_account("ann")
 
     def full(*args: object, **given: object) -> None:
         raise OverloadedError
@@ -261,7 +261,7 @@ async def test_forgot_password_hides_a_store_without_writes(
 
 async def test_sign_in_never_adopts_the_clients_sid(site: HttpSite) -> None:
     """A `sid` that the client brings is never adopted, and none is read from a query (A-151)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     brought = "a" * 32
     assert await site.sid("ann", sid=brought) != brought
     assert not await site.alive(brought)
@@ -278,7 +278,7 @@ async def test_sign_in_sets_the_cookie_of_the_contract(tmp_path: Path) -> None:
     """The attributes of the cookie (A-170, A-171), and one value for the stored expiry and Max-Age
     (A-152)."""
     async with http_site(tmp_path, session_days=3) as site:
-        await site.hire("ann")
+        await site.add_account("ann")
         reply = await site.login("ann")
         cookie = (reply.header("set-cookie") or "").split("; ")
         assert cookie[0].startswith("sid=")
@@ -297,7 +297,7 @@ async def test_sign_in_of_a_client_that_disconnects_is_settled(
 ) -> None:
     """The outcome is recorded though the client has gone (A-54): the failure locks."""
     async with http_site(tmp_path, max_login_attempts=1) as site:
-        await site.hire("ann")
+        await site.add_account("ann")
         hashing, may_end, verify = trio.Event(), trio.Event(), site.site.hasher.verify
 
         async def slow(*args: Any, **given: Any) -> Any:
@@ -323,7 +323,7 @@ async def test_sign_in_of_a_client_that_disconnects_is_settled(
 
 async def test_refusals_of_a_locked_identifier_write_nothing(site: HttpSite) -> None:
     """A refusal by a lock may be decided by a read only (A-82)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     await lock(site)
     before = site.site.store.statistics()
     async with trio.open_nursery() as nursery:
@@ -337,7 +337,7 @@ async def test_refusals_of_a_locked_identifier_write_nothing(site: HttpSite) -> 
 
 async def test_unlock_by_another_process_ends_the_known_lock(site: HttpSite) -> None:
     """Another process may unlock an identifier at any time; the rows decide (A-82)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     await lock(site)
     assert (await site.login("ann")).status == 429
     await site.rows("DELETE FROM fw_login_attempt")
@@ -346,7 +346,7 @@ async def test_unlock_by_another_process_ends_the_known_lock(site: HttpSite) -> 
 
 async def test_lockout_refuses_a_flood_at_one_identifier_with_429(site: HttpSite) -> None:
     """Attempts above the limit while others are in flight wait a second (A-68), however many."""
-    await site.hire("ann")
+    await site.add_account("ann")
     replies: list[ClientResponse] = []
 
     async def guess(number: int) -> None:

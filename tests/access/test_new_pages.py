@@ -25,7 +25,7 @@ BROWSER = [("Accept", "text/html")]
     ],
 )
 async def test_new_page_is_denied_without_a_form(site: HttpSite, doctype: str, status: int) -> None:
-    await site.hire("admin", "System Manager")
+    await site.add_account("admin", "System Manager")
     reply = await site.ask("GET", f"/new/{doctype}", sid=await site.sid("admin"), headers=BROWSER)
     assert (reply.status, reply.header("Content-Type")) == (status, "text/html; charset=utf-8")
     assert (b'<form id="document"' in reply.body) == (status == 200)
@@ -34,8 +34,8 @@ async def test_new_page_is_denied_without_a_form(site: HttpSite, doctype: str, s
 @pytest.mark.parametrize("doctype", ["User%20Permission", "Webhook"])
 async def test_new_page_is_denied_by_scopes(site: HttpSite, doctype: str) -> None:
     """Scopes refuse Webhooks and User Permission rows altogether (A-314, A-319)."""
-    await site.hire("boss", "System Manager")
-    await site.hire("admin", "System Manager")
+    await site.add_account("boss", "System Manager")
+    await site.add_account("admin", "System Manager")
     scope = {"user": "admin", "allow": "Role", "for_value": "System Manager"}
     await site.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
     reply = await site.ask("GET", f"/new/{doctype}", sid=await site.sid("admin"), headers=BROWSER)

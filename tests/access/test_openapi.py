@@ -14,9 +14,9 @@ import pytest
 import trio
 
 from tests.access.schema_check import Checker
+from tests.accounts_kit import PASSWORD
 from tests.http_site import SERVICES, HttpSite
 from tests.pages.http import SITE, described_routes
-from tests.staff import PASSWORD
 from web.openapi import describe
 from web.openapi_examples import BODIES, DOCUMENTS
 from web.openapi_fields import COMMON, FIELDS
@@ -143,7 +143,7 @@ async def test_openapi_names_the_parameters_of_a_query_that_are_required(site: H
         if each["in"] == "query" and each.get("required")
     }
     assert required == {("webhooks.explain.get", "delivery")}
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     reply = await site.ask(
         "GET", SERVICES + "webhooks.explain", sid=await site.sid("boss"), body=None
     )
@@ -248,7 +248,7 @@ def test_request_examples_are_decoded_by_their_structs() -> None:
 
 @pytest.mark.parametrize("doctype", DOCUMENTS)
 async def test_document_examples_can_be_inserted(site: HttpSite, doctype: str) -> None:
-    sid = await site.sid(await site.hire("boss", "System Manager"))
+    sid = await site.sid(await site.add_account("boss", "System Manager"))
     document = (await site.ask("GET", "/api/openapi.json", sid=sid)).json
     path = f"/api/resource/{quote(doctype)}"
     content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
@@ -261,7 +261,7 @@ async def test_document_examples_can_be_inserted(site: HttpSite, doctype: str) -
 async def test_openapi_describes_responses(site: HttpSite) -> None:
     """Each answer of the access operations fits the document."""
     document = await document_of(site)
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     sid = await site.sid("boss")
 
     async def tour(path: str, body: object = None, verb: str = "POST", status: int = 200) -> Any:
@@ -312,8 +312,8 @@ async def test_openapi_describes_errors(site: HttpSite, method: str, path: str) 
 
 async def test_metrics_are_open_to_a_managers_key(site: HttpSite) -> None:
     """The numbers are open to a System Manager's key, and 403 for others (H-104)."""
-    await site.hire("boss", "System Manager")
-    await site.hire("ann")
+    await site.add_account("boss", "System Manager")
+    await site.add_account("ann")
     boss, ann = await site.sid("boss"), await site.sid("ann")
     by_key = [(await site.key(sid))["key"] for sid in (boss, ann)]
     assert [(await site.ask("GET", "/metrics", key=key)).status for key in by_key] == [200, 403]

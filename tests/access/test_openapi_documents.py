@@ -54,7 +54,7 @@ class Reader:
 
 
 async def reader(site: HttpSite, *roles: str, name: str = "boss") -> Reader:
-    sid = await site.sid(await site.hire(name, *roles))
+    sid = await site.sid(await site.add_account(name, *roles))
     reply = await site.ask("GET", "/api/openapi.json", sid=sid)
     assert reply.status == 200
     return Reader(site, sid, reply.json)

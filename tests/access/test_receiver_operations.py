@@ -32,7 +32,7 @@ class ReceiverDesk:
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[ReceiverDesk]:
     async with http_site(tmp_path) as site:
-        await site.hire("boss", "System Manager")
+        await site.add_account("boss", "System Manager")
         boss = await site.sid("boss")
         hook = {"event_type": "Custom", "custom_event": "a.b", "secret": SECRET,
                 "url": "http://127.0.0.1:9/hook", "max_attempts": 1}  # fmt: skip
@@ -134,8 +134,8 @@ async def test_webhook_operations_refuse_bad_input_with_its_field(desk: Receiver
 
 async def test_webhook_operations_require_a_manager_and_record_refusals(desk: ReceiverDesk) -> None:
     """Users without the role, managers with access scopes, and guests (B-304, B-350, B-360)."""
-    await desk.site.hire("ann")
-    await desk.site.hire("sam", "System Manager")
+    await desk.site.add_account("ann")
+    await desk.site.add_account("sam", "System Manager")
     scope = {"user": "sam", "allow": "Role", "for_value": "System Manager"}
     await desk.site.ask("POST", "/api/resource/User%20Permission", scope, sid=desk.boss)
     acts = {

@@ -19,7 +19,7 @@ def refused(logs: list[Any]) -> list[tuple[int, str | None, str, str]]:
 
 
 async def test_log_names_the_user_of_a_403(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     with structlog.testing.capture_logs() as logs:
         await site.ask("GET", "/api/resource/User", sid=sid)
@@ -33,7 +33,7 @@ async def test_log_names_the_user_of_a_403(site: HttpSite) -> None:
 
 
 async def test_log_names_the_user_of_a_bypassed_check(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     own = "/api/method/core.services.profile.updateMyProfile"
     with structlog.testing.capture_logs() as logs:

@@ -12,8 +12,8 @@ import pytest
 from fw_actors.errors import ConflictError
 from tests.access.audit_kit import new_events
 from tests.access.link_kit import ACCEPT, RESET, spend, token_for
+from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite
-from tests.staff import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -38,10 +38,10 @@ class AuditDesk:
         self.site = site
         self.boss = self.ann = self.key = self.key_text = self.scope = self.hook = ""
 
-    async def furnish(self) -> AuditDesk:
-        await self.site.hire("boss", "System Manager")
-        await self.site.hire("ann", "Event Publisher")
-        await self.site.hire("ben", "Event Publisher")
+    async def add_records(self) -> AuditDesk:
+        await self.site.add_account("boss", "System Manager")
+        await self.site.add_account("ann", "Event Publisher")
+        await self.site.add_account("ben", "Event Publisher")
         self.boss, self.ann = await self.site.sid("boss"), await self.site.sid("ann")
         made = await self.site.key(self.ann)
         self.key, self.key_text = made["name"], made["key"]
@@ -90,7 +90,7 @@ class AuditDesk:
 
 @pytest.fixture
 async def desk(site: HttpSite) -> AuditDesk:
-    return await AuditDesk(site).furnish()
+    return await AuditDesk(site).add_records()
 
 
 def hook(**changes: Any) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite, http_site
-from tests.staff import PASSWORD
 from tests.web.client import ClientResponse
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -77,11 +77,11 @@ async def bureau(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.syspath_prepend(APPS)
     async with http_site(tmp_path, apps=("shop",)) as site:
         for name in ("boss", "root", "off", "sam"):
-            await site.hire(name, "System Manager")
-        await site.hire("new", "System Manager", password=None)
-        await site.hire("ann")
+            await site.add_account(name, "System Manager")
+        await site.add_account("new", "System Manager", password=None)
+        await site.add_account("ann")
 
-        def furnish(fw: Any) -> str:
+        def add_records(fw: Any) -> str:
             for title in ("Near", "Far"):
                 fw.new_doc("Customer", title=title).insert()
             fw.new_doc("User Permission", user="sam", allow="Customer", for_value="Near").insert()
@@ -97,7 +97,7 @@ async def bureau(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
             off.save()
             return str(hook.name)
 
-        hook = await site.do(furnish)
+        hook = await site.do(add_records)
         yield Bureau(site, await site.sid("sam"), await site.sid("boss"), hook)
 
 
@@ -351,7 +351,7 @@ async def test_scoped_manager_is_offered_no_change_of_scopes(bureau: Bureau) -> 
 async def test_scoped_manager_does_not_learn_which_accounts_exist(bureau: Bureau, act: str) -> None:
     """With a scope on User, names and e-mails of other accounts and of none are refused alike
     (A-312)."""
-    await bureau.site.hire("eve")
+    await bureau.site.add_account("eve")
     scope = {"user": "sam", "allow": "User", "for_value": "ann"}
     made = await bureau.site.ask("POST", "/api/resource/User%20Permission", scope, sid=bureau.boss)
     assert made.status == 201, made.body
@@ -365,9 +365,9 @@ async def test_scoped_manager_does_not_learn_which_accounts_exist(bureau: Bureau
 async def test_scoped_manager_does_not_learn_what_prevents_a_deletion(bureau: Bureau) -> None:
     """The refusal names a linking document, or a scope, only to users who may read it (D-128)."""
     site = bureau.site
-    await site.hire("eve")
+    await site.add_account("eve")
 
-    def furnish(fw: Any) -> None:
+    def add_records(fw: Any) -> None:
         fw.new_doc("Role", name="Helper").insert()
         eve = fw.get_doc("User", "eve")
         eve.roles = [{"role": "Helper"}]
@@ -375,7 +375,7 @@ async def test_scoped_manager_does_not_learn_what_prevents_a_deletion(bureau: Bu
         for user, allow, value in (("sam", "User", "ann"), ("eve", "Role", "Event Publisher")):
             fw.new_doc("User Permission", user=user, allow=allow, for_value=value).insert()
 
-    await site.do(furnish)
+    await site.do(add_records)
     scopes = (await site.do(lambda fw: fw.get_all("User Permission", {"user": "eve"})))[0]["name"]
     told = {
         "Helper": ("User eve", "Another document", "links to Role Helper."),
@@ -396,12 +396,12 @@ async def test_scoped_manager_does_not_learn_which_links_lead_to_documents(burea
     """A link beyond the scopes is refused alike, also beside another fault of the document and in a
     new name that is taken (A-312)."""
 
-    def furnish(fw: Any) -> None:
+    def add_records(fw: Any) -> None:
         fw.new_doc("Customer", title="Away").insert()
         for customer in ("Near", "Far"):
             fw.new_doc("Profile", customer=customer).insert()
 
-    await bureau.site.do(furnish)
+    await bureau.site.do(add_records)
 
     async def told(customer: str) -> list[str]:
         line = {"item": "Bolt", "customer": customer}
@@ -425,7 +425,7 @@ async def test_scoped_manager_does_not_learn_which_links_lead_to_documents(burea
 async def test_scoped_manager_does_not_learn_which_webhook_has_a_key(bureau: Bureau) -> None:
     """Nor does a publisher: the refusal of a key names the Webhook to its readers alone (B-78)."""
     site = bureau.site
-    await site.hire("pub", "Event Publisher")
+    await site.add_account("pub", "Event Publisher")
     event = {"name": "a.b", "data": {}, "options": {"key": "k"}}
     assert (await site.op("webhooks.emit", event, sid=bureau.boss)).status == 200
     named = f"Webhook {bureau.hook}"

@@ -10,8 +10,8 @@ import pytest
 from fw_actors.access import sessions
 from fw_actors.access.api_keys import ApiKeys
 from fw_actors.errors import OverloadedError
+from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite, http_site
-from tests.staff import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -43,7 +43,7 @@ async def test_self_service_requires_a_session(site: HttpSite, name: str, body: 
 
 async def test_refusal_without_a_session_has_a_reason(site: HttpSite) -> None:
     """Programs and pages tell it from a wrong password by `extra.reason` (H-53)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     change = {"current": "wrong", "password": "a new password"}
     wrong = await site.op("profile.changeMyPassword", change, sid=sid)
@@ -61,7 +61,7 @@ async def test_refusal_without_a_session_has_a_reason(site: HttpSite) -> None:
 @pytest.mark.parametrize(("name", "body"), ONLY_SESSIONS)
 async def test_self_service_is_closed_to_api_keys(site: HttpSite, name: str, body: Any) -> None:
     """A key does not call the operations on password, sessions and keys (A-264)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     key = (await site.key(sid))["key"]
     assert (await site.op(name, body, key=key)).error["type"] == "PermissionDeniedError"
@@ -70,7 +70,7 @@ async def test_self_service_is_closed_to_api_keys(site: HttpSite, name: str, bod
 
 async def test_profile_has_two_writable_fields(site: HttpSite) -> None:
     """No other field is ever written (A-242, A-241)."""
-    await site.hire("ann", "Event Publisher")
+    await site.add_account("ann", "Event Publisher")
     sid = await site.sid("ann")
     reply = await site.op("profile.updateMyProfile", {"language": "de"}, sid=sid)
     told = {
@@ -100,7 +100,7 @@ async def test_profile_has_two_writable_fields(site: HttpSite) -> None:
 async def test_profile_rejects_other_fields(
     site: HttpSite, body: Any, status: int, field: str
 ) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     reply = await site.op("profile.updateMyProfile", body, sid=sid)
     assert (reply.status, reply.error["extra"]["field"]) == (status, field)
@@ -110,8 +110,8 @@ async def test_profile_rejects_other_fields(
 @pytest.mark.parametrize("role", ["Event Publisher", "System Manager"])
 async def test_user_record_is_not_writable_by_its_user(site: HttpSite, role: str) -> None:
     """A user has no write permission on the own User record (A-24, A-25)."""
-    await site.hire("ann", role)
-    await site.hire("boss", "System Manager")
+    await site.add_account("ann", role)
+    await site.add_account("boss", "System Manager")
     sid = await site.sid("ann")
     path = "/api/resource/User/ann"
     for body in ({"roles": [{"role": "System Manager"}]}, {"fullName": "x"}, {"enabled": 0}):
@@ -136,8 +136,8 @@ async def test_user_write_is_denied_before_its_password_is_hashed(
     site: HttpSite, user: str, body: Any, kind: str
 ) -> None:
     """A malformed body is 400 and a role or scope 403, before the work is done (H-21)."""
-    await site.hire("ann")
-    await site.hire("boss", "System Manager")
+    await site.add_account("ann")
+    await site.add_account("boss", "System Manager")
     sid = await site.sid("boss")
     before = site.service.site.hasher.statistics().hashes
     reply = await site.ask("PUT", f"/api/resource/User/{user}", body, sid=sid)
@@ -147,7 +147,7 @@ async def test_user_write_is_denied_before_its_password_is_hashed(
 
 async def test_password_change_ends_all_sessions_but_its_own(site: HttpSite) -> None:
     """Self-service spares the caller's own session (A-248, A-243)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     mine, *others = [await site.sid("ann") for _ in range(3)]
     key = (await site.key(mine))["key"]
     body = {"current": PASSWORD, "password": OTHER}
@@ -166,7 +166,7 @@ async def test_password_change_ends_all_sessions_but_its_own(site: HttpSite) -> 
 async def test_password_change_shares_the_budget_of_sign_ins(site: HttpSite) -> None:
     """A wrong `current` is 401 and counts as a failed sign-in for the account's name (A-244,
     A-245)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     body = {"current": "wrong", "password": OTHER}
     assert (await site.login("ann", "wrong")).status == 401
@@ -181,7 +181,7 @@ async def test_password_change_shares_the_budget_of_sign_ins(site: HttpSite) -> 
 
 
 async def test_password_change_clears_the_failures(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     for _ in range(4):
         await site.login("ann", "wrong")
@@ -205,7 +205,7 @@ async def test_password_change_clears_the_failures(site: HttpSite) -> None:
 )
 async def test_password_change_meets_the_policy(site: HttpSite, password: str, rule: str) -> None:
     """The policy holds for a changed password too (A-130, A-138)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     body = {"current": PASSWORD, "password": password}
     reply = await site.op("profile.changeMyPassword", body, sid=sid)
@@ -217,9 +217,9 @@ async def test_password_policy_may_reject_common_ones_everywhere(tmp_path: Path)
     """The policy is applied where hashing happens, so that all call sites obey it (A-135,
     A-130)."""
     async with http_site(tmp_path, refuse_common_passwords=True) as site:
-        await site.hire("ann")
-        await site.hire("ida", password=None)
-        await site.hire("boss", "System Manager")
+        await site.add_account("ann")
+        await site.add_account("ida", password=None)
+        await site.add_account("boss", "System Manager")
         sid, boss = await site.sid("ann"), await site.sid("boss")
         new = {"password": "Password1"}
         links = [
@@ -239,8 +239,8 @@ async def test_password_policy_may_reject_common_ones_everywhere(tmp_path: Path)
 
 async def test_sessions_are_listed_by_handles(site: HttpSite) -> None:
     """Sessions are listed by handles, with address, browser and times (A-250, A-155)."""
-    await site.hire("ann")
-    await site.hire("bob")
+    await site.add_account("ann")
+    await site.add_account("bob")
     await site.sid("bob")
     agent = [("User-Agent", "Firefox/First")]
     first = await site.sid("ann", peer="2001:db8::1", headers=agent)
@@ -262,7 +262,7 @@ async def test_sessions_are_listed_by_handles(site: HttpSite) -> None:
 
 
 async def test_session_is_ended_by_its_handle(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     mine, other = await site.sid("ann"), await site.sid("ann")
     listed = (await site.op("sessions.listMySessions", sid=other)).json["sessions"]
     handle = next(each["id"] for each in listed if each["current"])
@@ -276,8 +276,8 @@ async def test_session_is_ended_by_its_handle(site: HttpSite) -> None:
 
 async def test_session_is_not_ended_by_a_sid_or_a_foreign_handle(site: HttpSite) -> None:
     """Another user's handle is 404, in the words for one that never was (A-251, A-157)."""
-    await site.hire("ann", "System Manager")
-    await site.hire("bob")
+    await site.add_account("ann", "System Manager")
+    await site.add_account("bob")
     mine, theirs = await site.sid("ann"), await site.sid("bob")
     (session,) = (await site.op("sessions.listMySessions", sid=theirs)).json["sessions"]
     replies = [
@@ -290,8 +290,8 @@ async def test_session_is_not_ended_by_a_sid_or_a_foreign_handle(site: HttpSite)
 
 
 async def test_sessions_other_than_this_one_end_at_once(site: HttpSite) -> None:
-    await site.hire("ann")
-    await site.hire("bob")
+    await site.add_account("ann")
+    await site.add_account("bob")
     theirs = await site.sid("bob")
     mine, *others = [await site.sid("ann") for _ in range(3)]
     for ended in (2, 0):
@@ -302,7 +302,7 @@ async def test_sessions_other_than_this_one_end_at_once(site: HttpSite) -> None:
 
 async def test_sessions_that_expired_are_neither_listed_nor_counted(tmp_path: Path) -> None:
     async with http_site(tmp_path, session_days=1, scheduler=False) as site:
-        await site.hire("ann")
+        await site.add_account("ann")
         await site.sid("ann")
         site.pass_time(86_400)
         mine = await site.sid("ann")
@@ -313,7 +313,7 @@ async def test_sessions_that_expired_are_neither_listed_nor_counted(tmp_path: Pa
 
 async def test_session_last_seen_is_written_once_a_minute(site: HttpSite) -> None:
     """`lastSeen` is written at most once a minute (A-156)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     commits = site.site.store.statistics
     before = commits().committed
@@ -330,7 +330,7 @@ async def test_session_is_read_while_the_store_takes_no_writes(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`lastSeen` and `lastUsed` are optional, so that a full disk signs no user out."""
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     key = (await site.key(sid))["key"]
 

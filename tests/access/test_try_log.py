@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fw_actors.access.sign_in import SignInAttempt
+from tests.accounts_kit import PASSWORD
 from tests.http_site import PEER, HttpSite
-from tests.staff import PASSWORD
 
 OTHER = "another decent passphrase"
 PASSWORD_AS_NAME = "oh no, this is my password"
@@ -19,7 +19,7 @@ def lines(site: HttpSite, event: str = "sign_in.ended") -> list[dict[str, Any]]:
 
 
 async def test_attempt_log_has_one_line_for_a_sign_in(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     await site.login("ANN", headers=[("X-Request-Id", "r-1")])
     (line,) = lines(site)
     assert len(line.pop("counter")) == 12
@@ -28,7 +28,7 @@ async def test_attempt_log_has_one_line_for_a_sign_in(site: HttpSite) -> None:
 
 async def test_attempt_log_names_no_user_of_a_failure(site: HttpSite) -> None:
     """People type passwords into the name field, so no line holds what was typed (A-55)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     for usr in ("ann", PASSWORD_AS_NAME):
         for number in range(7):
             await site.login(usr, "wrong", headers=[("X-Request-Id", f"{usr[0]}-{number}")])
@@ -66,7 +66,7 @@ async def test_attempt_log_has_no_counter_for_a_malformed_request(
 async def test_attempt_log_has_one_line_for_a_password_change(
     site: HttpSite, current: str, password: str, outcome: str
 ) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     body = {"current": current, "password": password}
     await site.op("profile.changeMyPassword", body, sid=sid, headers=[("X-Request-Id", "r-2")])
@@ -75,7 +75,7 @@ async def test_attempt_log_has_one_line_for_a_password_change(
 
 
 async def test_attempt_log_agrees_with_the_metrics(site: HttpSite) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     await site.login("ann")
     for _ in range(6):
         await site.login("nobody", "wrong")

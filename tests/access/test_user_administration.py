@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fw_actors.errors import ConflictError
+from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite
-from tests.staff import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -19,7 +19,7 @@ ON_ONE = ("resendInvite", "sendPasswordReset", "revokeUserSessions", "unlockUser
 
 @pytest.fixture
 async def boss(site: HttpSite) -> str:
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     return await site.sid("boss")
 
 
@@ -82,7 +82,7 @@ async def test_user_administration_requires_a_system_manager(
     site: HttpSite, boss: str, name: str
 ) -> None:
     """The operations `users.*` are for System Managers only (A-290)."""
-    await site.hire("ann", "Event Publisher")
+    await site.add_account("ann", "Event Publisher")
     sid = await site.sid("ann")
     body = {"email": "new@example.test"} if name == "invite" else {"user": "boss"}
     reply = await site.op(f"users.{name}", body, sid=sid)
@@ -117,9 +117,9 @@ async def test_user_administration_answers_409_for_the_wrong_link(
 ) -> None:
     """A resend to an account with a password, and a reset of an invited or disabled one, are 409
     (A-235, A-291)."""
-    await site.hire("ann")
-    await site.hire("ida", password=None)
-    await site.hire("off")
+    await site.add_account("ann")
+    await site.add_account("ida", password=None)
+    await site.add_account("off")
     off = {"enabled": 0}
     assert (await site.ask("PUT", "/api/resource/User/off", off, sid=boss)).status == 200
     reply = await site.op(f"users.{name}", {"user": user}, sid=boss)
@@ -127,7 +127,7 @@ async def test_user_administration_answers_409_for_the_wrong_link(
 
 
 async def test_reset_link_sets_a_password_and_ends_sessions(site: HttpSite, boss: str) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     sid = await site.sid("ann")
     reply = await site.op("users.sendPasswordReset", {"user": "ann"}, sid=boss)
     assert (reply.json["ok"], reply.json["expires"]) == (True, "2027-01-15T09:00:00.000Z")
@@ -139,7 +139,7 @@ async def test_reset_link_sets_a_password_and_ends_sessions(site: HttpSite, boss
 
 
 async def test_revoke_ends_a_users_sessions(site: HttpSite, boss: str) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     sids = [await site.sid("ann") for _ in range(3)]
     key = (await site.key(sids[0]))["key"]
     reply = await site.op("users.revokeUserSessions", {"user": "ann"}, sid=boss)
@@ -149,7 +149,7 @@ async def test_revoke_ends_a_users_sessions(site: HttpSite, boss: str) -> None:
 
 
 async def test_revoke_ends_keys_on_request(site: HttpSite, boss: str) -> None:
-    await site.hire("ann")
+    await site.add_account("ann")
     sid, mine = await site.sid("ann"), (await site.key(boss))["key"]
     keys = [(await site.key(sid))["key"] for _ in range(2)]
     body: dict[str, Any] = {"user": "ann", "keys": True}
@@ -169,8 +169,8 @@ async def test_revoke_ends_keys_on_request(site: HttpSite, boss: str) -> None:
 @pytest.mark.parametrize("spelling", ["ann", " ANN@example.TEST "])
 async def test_unlock_clears_name_and_email(site: HttpSite, boss: str, spelling: str) -> None:
     """An unlock clears both spellings, name and e-mail (A-293, A-76)."""
-    await site.hire("ann")
-    await site.hire("bob")
+    await site.add_account("ann")
+    await site.add_account("bob")
     for usr in ("ann", "ann@example.test", "bob"):
         for _ in range(5):
             await site.login(usr, "wrong")
@@ -184,7 +184,7 @@ async def test_unlock_clears_name_and_email(site: HttpSite, boss: str, spelling:
 
 async def test_disable_spares_the_last_system_manager(site: HttpSite, boss: str) -> None:
     """The last System Manager is not disabled, deleted or deprived of the role (A-22)."""
-    await site.hire("second", "System Manager")
+    await site.add_account("second", "System Manager")
     second = await site.sid("second")
     path = "/api/resource/User/boss"
     assert (await site.ask("PUT", path, {"roles": []}, sid=second)).status == 200
@@ -209,8 +209,8 @@ def _change(user: str, values: dict[str, Any], fw: Any) -> None:
 async def test_user_administration_leaves_audit_events_of_successes(
     site: HttpSite, boss: str
 ) -> None:
-    await site.hire("ann")
-    await site.hire("ida", password=None)
+    await site.add_account("ann")
+    await site.add_account("ida", password=None)
     body: dict[str, Any] = {"email": "new@example.test", "roles": ["Event Publisher"] * 2}
     await site.op("users.invite", body, sid=boss, headers=[("X-Request-Id", "r-1")])
     assert (await site.op("users.invite", body, sid=boss)).status == 409

@@ -53,12 +53,12 @@ class Colleague:
 
 @pytest.fixture
 async def ann(shop: HttpSite) -> Colleague:
-    return Colleague(shop, await shop.sid(await shop.hire("ann", "System Manager")))
+    return Colleague(shop, await shop.sid(await shop.add_account("ann", "System Manager")))
 
 
 @pytest.fixture
 async def bea(shop: HttpSite) -> Colleague:
-    return Colleague(shop, await shop.sid(await shop.hire("bea", "System Manager")))
+    return Colleague(shop, await shop.sid(await shop.add_account("bea", "System Manager")))
 
 
 @pytest.mark.usefixtures("on_both_stores")
@@ -112,7 +112,7 @@ async def test_version_that_is_no_time_is_refused_before_the_document_is_looked_
 async def test_version_does_not_reveal_a_document(shop: HttpSite, ann: Colleague) -> None:
     """Without the permission the answer is the same for every version and name (D-19)."""
     read = await ann.insert("submit")
-    guest = Colleague(shop, await shop.sid(await shop.hire("sam")))
+    guest = Colleague(shop, await shop.sid(await shop.add_account("sam")))
     for verb in VERBS:
         replies = [
             await guest.carry_out(verb, name, modified=modified)

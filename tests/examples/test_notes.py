@@ -25,7 +25,7 @@ SHARE = "examples.notes.share"
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with inline_site(tmp_path, apps=("examples.notes",)) as site:
 
-        def furnish(fw: Any) -> None:
+        def add_records(fw: Any) -> None:
             add_user(fw, "ada", "ada@x.test", roles=["Note Writer"])
             add_user(fw, "bob", "bob@x.test")
             hook = {"url": "https://x.test", "secret": "s"}
@@ -34,7 +34,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
             fw.new_doc("Webhook", **hook, **shared).insert()
             fw.new_doc("Webhook", **hook, **saved).insert()
 
-        await site.write("Administrator", furnish)
+        await site.write("Administrator", add_records)
         yield site
 
 
@@ -88,14 +88,14 @@ async def minutes(site: Site, user: str = "ada", **values: Any) -> dict[str, Any
 async def chair(site: Site) -> str:
     """Create the approver of minutes, and a Webhook for approved ones."""
 
-    def furnish(fw: Any) -> None:
+    def add_records(fw: Any) -> None:
         add_user(fw, "cleo", "cleo@x.test", roles=["Note Chair"])
         fw.new_doc(
             "Webhook", url="https://x.test", secret="s", event_type="Custom",
             custom_event="minutes.approved",
         ).insert()  # fmt: skip
 
-    await site.write("Administrator", furnish)
+    await site.write("Administrator", add_records)
     return "cleo"
 
 

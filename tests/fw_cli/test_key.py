@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fw_actors.rules.identifiers import parse_api_key
+from tests.accounts_kit import PASSWORD
 from tests.fw_cli.conftest import CommandLine
-from tests.staff import PASSWORD
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def as_administrator(site: Site, fn: Callable[[Any], Any]) -> Fn:
     return lambda tx: fn(site.handle(tx, "Administrator"))
 
 
-async def hire(site: Site, name: str) -> None:
+async def add_account(site: Site, name: str) -> None:
     """Add a user with `PASSWORD`."""
     email = f"{name}@x.test"
     hashed = await site.hash_password(PASSWORD, name, email)

@@ -17,11 +17,11 @@ from fw_actors.runtime import SystemEntropy
 from fw_actors.tracing import TraceContext, in_trace
 from supervisors.service import telemetry
 from supervisors.service.telemetry import open_tracer
+from tests.accounts_kit import PASSWORD
 from tests.fw_actors.actors import jobs_app
 from tests.http_site import http_site
 from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
-from tests.staff import PASSWORD
 
 pytest.importorskip(
     "opentelemetry.exporter.otlp.proto.http",
@@ -89,7 +89,7 @@ async def test_collector_gets_request_message_transaction_and_delivery(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", sink.url)
     headers = [("traceparent", CALLER.parent), ("tracestate", CALLER.state)]
     async with http_site(tmp_path, trace_context=True, mode="development") as site:
-        await site.hire("ada", "System Manager")
+        await site.add_account("ada", "System Manager")
         sid = await site.sid("ada", headers=headers)
         body = {
             "url": f"{sink.url}/hook?token=hidden", "event_type": "Custom", "custom_event": "a.b",

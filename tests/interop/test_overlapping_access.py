@@ -20,7 +20,7 @@ from fw_actors.errors import AuthenticationError, InvalidTokenError
 from fw_actors.ops.site import Site
 from fw_actors.rules.lockout import SHARED_ATTEMPTS, Budget
 from fw_actors.store import Tx
-from tests.interop.overlap_kit import OTHER, PASSWORD, Overlap, begin, hire
+from tests.interop.overlap_kit import OTHER, PASSWORD, Overlap, add_account, begin
 
 
 @pytest.mark.parametrize("limit", [4, 1])
@@ -61,7 +61,7 @@ async def test_overlapping_charges_of_full_bucket_share_one_budget(
 
 async def test_link_use_during_password_change_is_refused(site: Site, overlap: Overlap) -> None:
     """A new password ends the links (A-194); a link in use waits, and does not hold it up."""
-    await hire(site, "ada")
+    await add_account(site, "ada")
     links = Links(site.registry, site.config.auth, site.entropy, "https://x.test")
     throttle = RecoveryThrottle(site.config.auth, site.entropy, site.installation_key)
     use = LinkUse(site.store, site.hasher, links, site.passwords, throttle, site.audit, site.handle)
@@ -86,7 +86,7 @@ async def test_link_use_during_password_change_is_refused(site: Site, overlap: O
 
 async def test_api_key_creation_during_recovery_is_refused(site: Site, overlap: Overlap) -> None:
     """A recovery ends all sessions and keys (A-162, A-274), and leaves no new key behind."""
-    await hire(site, "ada")
+    await add_account(site, "ada")
     await begin(site, "ada")
     own = SelfService(site.config.auth, site.accounts, site.api_keys, site.mail_queue)
     hashed = await site.hash_password(OTHER, "ada", "ada@x.test")
@@ -102,7 +102,7 @@ async def test_api_key_creation_during_recovery_is_refused(site: Site, overlap: 
 
 async def test_overlapping_revocations_end_each_api_key_once(site: Site, overlap: Overlap) -> None:
     """`api_keys.revokeAllMyAPIKeys` answers the number of keys that it has ended (A-272)."""
-    await hire(site, "ada")
+    await add_account(site, "ada")
     await site.write("ada", lambda fw: site.api_keys.make(fw, "a program", None, 0))
     told = await overlap(
         lambda tx: site.api_keys.revoke_all(site.handle(tx, "ada")),

@@ -44,9 +44,9 @@ from tests.interop.overlap_kit import (
     OTHER,
     PASSWORD,
     Overlap,
+    add_account,
     as_administrator,
     begin,
-    hire,
     patient_site,
 )
 from tests.site_kit import dependencies_of
@@ -265,7 +265,7 @@ async def test_overlapping_webhook_saves_of_two_processes_apply_in_both(
 
 async def test_sign_in_during_password_change_is_refused(site: Site, overlap: Overlap) -> None:
     """Every path that sets a password ends the user's sessions (A-163)."""
-    await hire(site, "ada")
+    await add_account(site, "ada")
     sign_in = SignIn(dependencies_of(site, site.hasher))
     attempt = SignInAttempt("ada", PASSWORD, "192.0.2.1", "a browser", None, "request")
     admitted = await sign_in.admit(sign_in.identify(attempt))
@@ -282,7 +282,7 @@ async def test_password_change_by_replaced_password_is_refused(
     site: Site, overlap: Overlap
 ) -> None:
     """A wrong `current` is 401, also when it was right before (A-244, A-51)."""
-    await hire(site, "ada")
+    await add_account(site, "ada")
     changes = PasswordChanges(dependencies_of(site, site.hasher), site.passwords)
     begin = partial(
         begin_session, handle="s1", sid="secret", user="ada", ip="", user_agent="", days=1
@@ -305,7 +305,7 @@ async def test_revocation_ends_the_session_of_an_overlapping_sign_in(
     site: Site, overlap: Overlap, by: str
 ) -> None:
     """`users.revokeUserSessions` (A-292) and `sessions.revokeMyOtherSessions` (A-252)."""
-    await hire(site, "ada")
+    await add_account(site, "ada")
     own = SelfService(site.config.auth, site.accounts, site.api_keys, site.mail_queue)
     await begin(site, "ada")
 
@@ -326,7 +326,7 @@ async def test_revocation_during_rename_of_the_account_is_not_found(
     site: Site, overlap: Overlap
 ) -> None:
     """It ended no session, and said so as if there were none (A-292)."""
-    await hire(site, "ada")
+    await add_account(site, "ada")
     await begin(site, "ada")
     rename = as_administrator(site, lambda fw: fw.get_doc("User", "ada").rename("eve"))
     revoke = partial(site.write, "Administrator", lambda fw: revoke_sessions(fw, "ada", 0))
@@ -335,7 +335,7 @@ async def test_revocation_during_rename_of_the_account_is_not_found(
 
 async def test_overlapping_links_leave_one_valid_token(site: Site, overlap: Overlap) -> None:
     """A new link ends the older ones of the same user and kind (A-193)."""
-    await hire(site, "ada")
+    await add_account(site, "ada")
     links = Links(site.registry, site.config.auth, site.entropy, "https://desk.example")
     mint = partial(links.mint, kind=LinkKind.RECOVERY, user="ada")
     await overlap(mint, partial(site.store.write, mint))
@@ -380,7 +380,7 @@ async def test_unlock_clears_overlapping_failure_at_limit(site: Site, overlap: O
 async def test_api_key_creation_during_disabling_is_refused(site: Site, overlap: Overlap) -> None:
     """Disabling ends sessions and keys at once, in either order (A-20)."""
     for name in ("ada", "bob"):
-        await hire(site, name)
+        await add_account(site, name)
     disable = partial(rest.save, doctype="User", body={"enabled": 0})
     _, refusal = await overlap(
         as_administrator(site, partial(disable, name="ada")), partial(make_key, site, "ada")
@@ -396,7 +396,7 @@ async def test_api_key_creation_during_disabling_is_refused(site: Site, overlap:
 
 async def test_overlapping_api_key_revocation_is_not_found(site: Site, overlap: Overlap) -> None:
     """A key that is not there is 404 (A-271)."""
-    await hire(site, "ada")
+    await add_account(site, "ada")
     key = (await make_key(site, "ada")).name
     revoke = partial(site.api_keys.revoke, name=key)
     _, refusal = await overlap(
@@ -407,7 +407,7 @@ async def test_overlapping_api_key_revocation_is_not_found(site: Site, overlap: 
 
 async def test_overlapping_profile_changes_are_merged(site: Site, overlap: Overlap) -> None:
     """`profile.updateMyProfile` answers the profile; it knows no version (A-242)."""
-    await hire(site, "ada")
+    await add_account(site, "ada")
     own = SelfService(site.config.auth, site.accounts, site.api_keys, site.mail_queue)
     _, profile = await overlap(
         lambda tx: own.update_profile(site.handle(tx, "ada"), "Ada Lovelace", None),
@@ -418,7 +418,7 @@ async def test_overlapping_profile_changes_are_merged(site: Site, overlap: Overl
 
 async def test_account_is_disabled_during_profile_change(site: Site, overlap: Overlap) -> None:
     """`user disable` is done, or refused for a reason that lasts (C-114)."""
-    await hire(site, "ada")
+    await add_account(site, "ada")
     own = SelfService(site.config.auth, site.accounts, site.api_keys, site.mail_queue)
     _, name = await overlap(
         lambda tx: own.update_profile(site.handle(tx, "ada"), "Ada Lovelace", None),

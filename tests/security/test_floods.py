@@ -11,8 +11,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite, http_site
-from tests.staff import PASSWORD
 from tests.virtual_hashing import take_virtual_time
 
 CONNECTIONS = 100
@@ -67,7 +67,7 @@ async def test_honest_sign_ins_get_hash_slots_beside_flood(
     unknown: list[int] = []
     async with http_site(tmp_path) as site, trio.open_nursery() as nursery:
         for name in ("ann", "bob"):
-            await site.hire(name)
+            await site.add_account(name)
         await site.sid("ann", peer="198.51.100.7")
         site.pass_time(86_400)
         hasher = site.service.site.hasher
@@ -87,7 +87,7 @@ async def test_attempts_are_counted_by_56_and_48_prefix(
 ) -> None:
     """Four and sixteen times an address's budget; a success takes back its own charge only."""
     async with http_site(tmp_path, address_attempts=2) as site:
-        await site.hire("ann")
+        await site.add_account("ann")
 
         async def told(network: str, count: int) -> list[int]:
             return [
@@ -118,11 +118,11 @@ async def test_recovery_has_sixteen_hash_slots_then_503(
     """Recovery and password change have 16 slots, then 503 (A-114); the link of a refused request
     is as good as before (A-187)."""
     async with http_site(tmp_path) as site, trio.open_nursery() as nursery:
-        await site.hire("boss", "System Manager")
+        await site.add_account("boss", "System Manager")
         boss = await site.sid("boss")
         tokens = []
         for number in range(18):
-            await site.hire(f"user{number}")
+            await site.add_account(f"user{number}")
             sent = await site.op("users.sendPasswordReset", {"user": f"user{number}"}, sid=boss)
             tokens.append(sent.json["link"].partition("#token=")[2])
         take_virtual_time(site.service.site.hasher, nursery, count=1, seconds=1.0)

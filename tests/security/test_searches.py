@@ -19,11 +19,11 @@ import trio
 from fw_actors.runtime import SeededEntropy, SystemClock
 from fw_actors.store import Tx
 from supervisors.service.tree import open_service
+from tests.accounts_kit import PASSWORD
 from tests.http_site import URL, HttpSite
 from tests.live_site import LiveSite
 from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
-from tests.staff import PASSWORD
 from web.app import make_app
 from web.settings import Settings
 
@@ -53,7 +53,7 @@ async def a_site(folder: Path, **changes: Any) -> AsyncIterator[HttpSite]:
         settings = Settings(name="tests", url=URL, trust=config.deployment.trust_proxy)
         app = make_app(service.gateway, settings, entropy)
         site = HttpSite(service.site, service, app, clock, log)
-        await site.hire("wendy", "Note Writer")
+        await site.add_account("wendy", "Note Writer")
         yield site
 
 

@@ -101,7 +101,7 @@ class FakeGateway:
         self.functions: dict[str, Whitelisted] = {}
         self.numbers: list[MetricSample] = []
         self.is_ready = True
-        self.shut_out: set[str] = set()
+        self.throttled: set[str] = set()
         self.defects: list[tuple[str, BaseException, str]] = []
         self.own = cast("SelfService", FakeOwn())
         self.users = cast("UserAdministration", None)
@@ -111,7 +111,7 @@ class FakeGateway:
         self.keys = self.recovery = self.invitation = self.errors = self
 
     async def check_address(self, address: str, request_id: str = "") -> None:
-        if address in self.shut_out:
+        if address in self.throttled:
             raise TooManyRequestsError(60)
 
     async def sign_in(self, attempt: SignInAttempt) -> SignedIn:
@@ -129,7 +129,7 @@ class FakeGateway:
         self.asked.append(("forgot_password", usr, address))
 
     async def link_facts(self, token: str, address: str) -> LinkFacts:
-        self.asked.append(("look_at_link", token, address))
+        self.asked.append(("link_facts", token, address))
         if token != TOKEN:
             raise InvalidTokenError
         return LinkFacts(LinkKind.RECOVERY, ANN.name, ANN.full_name, ANN.email, EXPIRES)

@@ -48,7 +48,7 @@ async def test_guard_answers_413_first_for_any_framing(
     client: AppClient, gateway: FakeGateway, framing: Pair, further: list[Pair]
 ) -> None:
     """413 comes before CSRF, credentials and the address (H-21), and counts for nothing (H-16)."""
-    gateway.shut_out.add(client.peer)
+    gateway.throttled.add(client.peer)
     headers = [framing, *further, ("Authorization", "Bearer fwk_abc_def"), TWO_SIDS]
     reply = await client.send("POST", "/api/login", headers, [b"x" * (65 * 1024)])
     assert (reply.status, reply.error["type"]) == (413, "PayloadTooLargeError")
@@ -277,7 +277,7 @@ async def test_guard_answers_429_before_415_and_400(
     client: AppClient, gateway: FakeGateway, path: str
 ) -> None:
     """The address's 429 comes before 415 and 400 (H-21)."""
-    gateway.shut_out.add(client.peer)
+    gateway.throttled.add(client.peer)
     for body, kind in ((b"{", "application/json"), (b"x", "text/plain"), (None, None)):
         reply = await client.ask("POST", path, body, kind=kind)
         assert (reply.status, reply.header("retry-after")) == (429, "60")
@@ -290,6 +290,6 @@ async def test_forgot_password_answers_ok_to_a_throttled_address(
     client: AppClient, gateway: FakeGateway
 ) -> None:
     """A throttled address still gets `{ok: true}`, and nothing is done (A-96)."""
-    gateway.shut_out.add(client.peer)
+    gateway.throttled.add(client.peer)
     reply = await client.ask("POST", "/api/auth/forgot-password", {"usr": "ann"})
     assert reply.json == {"ok": True}

@@ -6,7 +6,7 @@ from functools import partial
 
 from fw_actors.access import attempts
 from fw_actors.rules.lockout import Budget
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 MINUTE = 60
 FIVE = Budget(limit=5, window=15 * MINUTE * 1000)
@@ -16,8 +16,8 @@ KEY = b"k" * 32
 class AttemptCounter:
     """One counter, charged and settled by number."""
 
-    def __init__(self, office: Office, budget: Budget = FIVE, key: bytes = KEY) -> None:
-        self._store, self._budget, self._key = office.site.store, budget, key
+    def __init__(self, site: VirtualSite, budget: Budget = FIVE, key: bytes = KEY) -> None:
+        self._store, self._budget, self._key = site.site.store, budget, key
         self._made = 0
 
     async def charge(self) -> float | str:

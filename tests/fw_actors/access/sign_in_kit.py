@@ -10,21 +10,21 @@ from fw_actors.actors.lockout import AttemptLog
 from fw_actors.actors.metrics import Counter as Outcomes
 from fw_actors.errors import FwError, TooManyRequestsError
 from fw_actors.hashing import Hasher
-from tests.fw_actors.office import Office
+from tests.accounts_kit import PASSWORD
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.mail_kit import RecordingLog
 from tests.site_kit import dependencies_of
-from tests.staff import PASSWORD
 
 
 class SignInDoor:
     """Sign-in as a use case, without the front end."""
 
-    def __init__(self, office: Office, hasher: Hasher | None = None) -> None:
-        site = office.site
-        self.office = office
-        self.hasher = hasher or site.hasher
-        self.sign_in = SignIn(dependencies_of(site, self.hasher))
-        self.changes = PasswordChanges(dependencies_of(site, self.hasher), site.passwords)
+    def __init__(self, site: VirtualSite, hasher: Hasher | None = None) -> None:
+        opened = site.site
+        self.site = site
+        self.hasher = hasher or opened.hasher
+        self.sign_in = SignIn(dependencies_of(opened, self.hasher))
+        self.changes = PasswordChanges(dependencies_of(opened, self.hasher), opened.passwords)
         self.log = RecordingLog()
         self.attempt_log = AttemptLog(Outcomes(()), self.log)
 

@@ -17,24 +17,24 @@ from fw_actors.rules.lockout import Budget
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Tx
 from fw_actors.store.schema import PASSWORD, TOKEN
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.plans import accesses, unsought
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 
-async def user(office: Office, name: str, **fields: Any) -> str:
+async def user(site: VirtualSite, name: str, **fields: Any) -> str:
     values = {"name": name, "email": f"{name}@x.test", "roles": [], **fields}
-    await office.do(lambda fw: fw.new_doc("User", **values).insert())
+    await site.do(lambda fw: fw.new_doc("User", **values).insert())
     return name
 
 
-def states_of(office: Office, idle_days: int = 0) -> AccountStates:
-    return AccountStates(office.site.registry, office.site.installation_key, idle_days)
+def states_of(site: VirtualSite, idle_days: int = 0) -> AccountStates:
+    return AccountStates(site.site.registry, site.site.installation_key, idle_days)
 
 
-async def state(office: Office, name: str, idle_days: int = 0) -> AccountState:
-    found = await office.site.store.read(partial(states_of(office, idle_days).of, names=[name]))
+async def state(site: VirtualSite, name: str, idle_days: int = 0) -> AccountState:
+    found = await site.site.store.read(partial(states_of(site, idle_days).of, names=[name]))
     return found[name]
 
 
@@ -51,19 +51,19 @@ def begin(tx: Tx, name: str, handle: str = "one") -> None:
     sessions.begin(tx, handle=handle, sid=handle, user=name, ip="", user_agent="", days=5)
 
 
-async def test_invited_account_shows_the_expiry_of_its_link(office: Office) -> None:
-    name, now = await user(office, "nina"), office.site.clock.now()
-    await office.site.store.write(lambda tx: invite(tx, name, now + 1000))
-    found = await state(office, name)
+async def test_invited_account_shows_the_expiry_of_its_link(site: VirtualSite) -> None:
+    name, now = await user(site, "nina"), site.site.clock.now()
+    await site.site.store.write(lambda tx: invite(tx, name, now + 1000))
+    found = await state(site, name)
     assert (found.condition, found.invited_until) == ("invited", now + 1000)
     await trio.sleep(1)
-    found = await state(office, name)
+    found = await state(site, name)
     assert (found.condition, found.invited_until) == ("no password", None)
 
 
 @pytest.mark.parametrize("typed", ["Wendy", "WENDY@x.test"])
-async def test_account_is_locked_by_its_name_or_e_mail(office: Office, typed: str) -> None:
-    name, key = await user(office, "wendy"), office.site.installation_key
+async def test_account_is_locked_by_its_name_or_e_mail(site: VirtualSite, typed: str) -> None:
+    name, key = await user(site, "wendy"), site.site.installation_key
     budget = Budget(1, 60_000, locks=True)
     counter = counter_key(key, attempts.IDENTIFIER, typed.lower())
 
@@ -72,47 +72,47 @@ async def test_account_is_locked_by_its_name_or_e_mail(office: Office, typed: st
         attempts.charge(tx, "a charge", counter, budget)
         attempts.settle_failure(tx, "a charge", counter, budget)
 
-    await office.site.store.write(fail)
-    found = await state(office, name)
+    await site.site.store.write(fail)
+    found = await state(site, name)
     assert found.condition == "locked"
-    assert found.locked_until == office.site.clock.now() + 60_000
+    assert found.locked_until == site.site.clock.now() + 60_000
     await trio.sleep(60)
-    assert (await state(office, name)).condition == "active"
+    assert (await state(site, name)).condition == "active"
 
 
-async def test_account_state_omits_expired_and_idle_sessions(office: Office) -> None:
-    name = await user(office, "ada")
-    await office.site.store.write(lambda tx: begin(tx, name))
-    began = office.site.clock.now()
-    found = await state(office, name)
+async def test_account_state_omits_expired_and_idle_sessions(site: VirtualSite) -> None:
+    name = await user(site, "ada")
+    await site.site.store.write(lambda tx: begin(tx, name))
+    began = site.site.clock.now()
+    found = await state(site, name)
     assert (found.sessions, found.last_sign_in) == (1, began)
     await trio.sleep(2 * 24 * 3600)
-    assert (await state(office, name)).sessions == 1
-    assert (await state(office, name, idle_days=1)).sessions == 0
+    assert (await state(site, name)).sessions == 1
+    assert (await state(site, name, idle_days=1)).sessions == 0
 
 
-async def test_last_sign_in_outlives_its_session(office: Office) -> None:
-    name = await user(office, "ada")
-    assert (await state(office, name)).last_sign_in is None
-    budget = attempts.AddressBudget(50, office.site.installation_key)
+async def test_last_sign_in_outlives_its_session(site: VirtualSite) -> None:
+    name = await user(site, "ada")
+    assert (await state(site, name)).last_sign_in is None
+    budget = attempts.AddressBudget(50, site.site.installation_key)
     key = budget.counters("192.0.2.1").known
-    await office.site.store.write(lambda tx: known_origins.record_address(tx, name, key, None))
-    noted = office.site.clock.now()
+    await site.site.store.write(lambda tx: known_origins.record_address(tx, name, key, None))
+    noted = site.site.clock.now()
     await trio.sleep(MS_PER_DAY / 1000)
-    assert (await state(office, name)).last_sign_in == noted
+    assert (await state(site, name)).last_sign_in == noted
 
 
-async def test_disabled_account_shows_its_condition_and_roles(office: Office) -> None:
-    name = await user(office, "bea", enabled=0, roles=[{"role": "System Manager"}])
-    found = await state(office, name)
+async def test_disabled_account_shows_its_condition_and_roles(site: VirtualSite) -> None:
+    name = await user(site, "bea", enabled=0, roles=[{"role": "System Manager"}])
+    found = await state(site, name)
     assert (found.condition, found.roles, found.keys) == ("disabled", ("System Manager",), 0)
 
 
-async def test_account_states_are_read_by_indexes(office: Office) -> None:
-    name = await user(office, "ada")
-    states = states_of(office)
+async def test_account_states_are_read_by_indexes(site: VirtualSite) -> None:
+    name = await user(site, "ada")
+    states = states_of(site)
 
-    found = await office.site.store.read(
+    found = await site.site.store.read(
         lambda tx: accesses(tx, lambda: states.of(tx, [name, "nobody"]))
     )
     columns = {
@@ -122,12 +122,12 @@ async def test_account_states_are_read_by_indexes(office: Office) -> None:
     assert not unsought(found, **columns), found
 
 
-async def fill(office: Office) -> None:
+async def fill(site: VirtualSite) -> None:
     """One account of each condition."""
     for name in ("ada", "lea", "nina", "oda"):
-        await user(office, name)
-    await user(office, "dora", enabled=0)
-    key = counter_key(office.site.installation_key, attempts.IDENTIFIER, "lea@x.test")
+        await user(site, name)
+    await user(site, "dora", enabled=0)
+    key = counter_key(site.site.installation_key, attempts.IDENTIFIER, "lea@x.test")
     budget = Budget(1, 60_000, locks=True)
 
     def work(tx: Tx) -> None:
@@ -137,27 +137,27 @@ async def fill(office: Office) -> None:
         attempts.charge(tx, "a charge", key, budget)
         attempts.settle_failure(tx, "a charge", key, budget)
 
-    await office.site.store.write(work)
+    await site.site.store.write(work)
 
 
-async def chosen(office: Office, condition: AccountCondition) -> list[str]:
+async def chosen(site: VirtualSite, condition: AccountCondition) -> list[str]:
     def names(fw: Any) -> list[str]:
-        also = states_of(office).conditions(fw.tx, condition)
+        also = states_of(site).conditions(fw.tx, condition)
         page = list_page(fw, "User", [], ["name"], "name asc", 50, 0, also)
         return [row["name"] for row in page.rows]
 
-    return await office.do(names)
+    return await site.do(names)
 
 
-async def test_account_condition_filter_agrees_with_the_states(office: Office) -> None:
+async def test_account_condition_filter_agrees_with_the_states(site: VirtualSite) -> None:
     """The filter finds exactly the accounts whose state has the condition (O-306)."""
-    await fill(office)
-    everybody = await office.do(lambda fw: [row["name"] for row in fw.get_all("User")])
-    states = await office.site.store.read(partial(states_of(office).of, names=everybody))
+    await fill(site)
+    everybody = await site.do(lambda fw: [row["name"] for row in fw.get_all("User")])
+    states = await site.site.store.read(partial(states_of(site).of, names=everybody))
     for condition in AccountCondition:
         wanted = sorted(name for name, each in states.items() if each.condition == condition)
-        assert await chosen(office, condition) == wanted
+        assert await chosen(site, condition) == wanted
         assert wanted
     await trio.sleep(60)
-    assert await chosen(office, AccountCondition.LOCKED) == []
-    assert await chosen(office, AccountCondition.INVITED) == []
+    assert await chosen(site, AccountCondition.LOCKED) == []
+    assert await chosen(site, AccountCondition.INVITED) == []

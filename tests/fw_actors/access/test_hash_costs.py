@@ -15,10 +15,10 @@ from fw_actors.access.passwords import PasswordChange, set_password
 from fw_actors.config import Argon2
 from fw_actors.hashing import HashCost, Hasher, cost_of
 from fw_actors.store import Tx
+from tests.accounts_kit import PASSWORD
 from tests.fw_actors.access.sign_in_kit import SignInDoor
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.site_kit import CHEAP
-from tests.staff import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -47,10 +47,10 @@ class RecordedRuns(argon2.PasswordHasher):
 class RaisedDoor(SignInDoor):
     """Sign-in after FW_ARGON2 was raised."""
 
-    def __init__(self, office: Office) -> None:
-        hasher = Hasher(RAISED, 8, office.site.entropy, inline=True)
+    def __init__(self, site: VirtualSite) -> None:
+        hasher = Hasher(RAISED, 8, site.site.entropy, inline=True)
         hasher.argon2_hasher = self.runs = RecordedRuns(RAISED)
-        super().__init__(office, hasher)
+        super().__init__(site, hasher)
         self._tries = 0
 
     async def cost_of_a_try(self, usr: str, pwd: str = "wrong") -> HashCost | None:
@@ -62,33 +62,31 @@ class RaisedDoor(SignInDoor):
         return cost
 
 
-async def hire_many(office: Office, count: int) -> list[str]:
+async def add_accounts(site: VirtualSite, count: int) -> list[str]:
     names = [f"user{number}" for number in range(count)]
     for name in names:
-        await office.hire(name)
+        await site.add_account(name)
     return names
 
 
-async def counted(office: Office) -> Counter[HashCost | None]:
+async def counted(site: VirtualSite) -> Counter[HashCost | None]:
     """Return how many hashes of each cost there really are."""
-    return Counter(
-        cost_of(stored) for (stored,) in await office.sql("SELECT hash FROM fw_password")
-    )
+    return Counter(cost_of(stored) for (stored,) in await site.sql("SELECT hash FROM fw_password"))
 
 
-async def kept(office: Office) -> dict[HashCost | None, int]:
-    return dict[HashCost | None, int]((await office.site.store.read(stored_costs)).counts)
+async def kept(site: VirtualSite) -> dict[HashCost | None, int]:
+    return dict[HashCost | None, int]((await site.site.store.read(stored_costs)).counts)
 
 
 async def test_unknown_names_cost_as_the_stored_hashes_in_proportion(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
-    users = await hire_many(office, 6)
-    door = RaisedDoor(office)
+    users = await add_accounts(site, 6)
+    door = RaisedDoor(site)
     for user in users[:2]:
         assert await door.result_of(user) == user, "made anew with the raised cost"
     await trio.sleep(10)
-    assert await counted(office) == {CHEAP: 4, RAISED: 2}
+    assert await counted(site) == {CHEAP: 4, RAISED: 2}
     names = [f"nobody{number}" for number in range(240)]
     first = [await door.cost_of_a_try(name) for name in names]
     assert 60 <= first.count(RAISED) <= 100
@@ -100,9 +98,9 @@ async def test_unknown_names_cost_as_the_stored_hashes_in_proportion(
     assert {await door.cost_of_a_try(name) for name in names[40:80]} == {RAISED}
 
 
-async def test_wrong_password_costs_as_the_stored_hash_of_its_account(office: Office) -> None:
-    old, new = await hire_many(office, 2)
-    door = RaisedDoor(office)
+async def test_wrong_password_costs_as_the_stored_hash_of_its_account(site: VirtualSite) -> None:
+    old, new = await add_accounts(site, 2)
+    door = RaisedDoor(site)
     await door.result_of(new)
     for password in ("wrong", "x" * 257, ""):
         assert await door.cost_of_a_try(old, password) == CHEAP
@@ -110,15 +108,15 @@ async def test_wrong_password_costs_as_the_stored_hash_of_its_account(office: Of
 
 
 async def test_refusals_cost_as_the_old_hashes_before_any_rehash(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
     """After the restart, an account is indistinguishable from unknown, disabled, invited
     and damaged ones, also by an over-long identifier or password."""
-    await hire_many(office, 3)
-    await office.hire("invited", password=None)
-    await office.sql("UPDATE doc_user SET enabled = 0 WHERE name = 'user0'")
-    await office.sql("""UPDATE fw_password SET hash = 'x' WHERE "user" = 'user1'""")
-    door = RaisedDoor(office)
+    await add_accounts(site, 3)
+    await site.add_account("invited", password=None)
+    await site.sql("UPDATE doc_user SET enabled = 0 WHERE name = 'user0'")
+    await site.sql("""UPDATE fw_password SET hash = 'x' WHERE "user" = 'user1'""")
+    door = RaisedDoor(site)
     tries = [
         ("user0", "wrong"), ("user1", "wrong"), ("user2", "wrong"), ("invited", "wrong"),
         ("nobody", "wrong"), ("nobody", "x" * 257), ("x" * 400, "wrong"), ("a\u202eda", "wrong"),
@@ -126,25 +124,25 @@ async def test_refusals_cost_as_the_old_hashes_before_any_rehash(
     assert {await door.cost_of_a_try(usr, pwd) for usr, pwd in tries} == {CHEAP}
 
 
-async def test_refusal_costs_as_a_new_hash_if_none_is_stored(office: Office) -> None:
-    assert await RaisedDoor(office).cost_of_a_try("nobody") == RAISED
+async def test_refusal_costs_as_a_new_hash_if_none_is_stored(site: VirtualSite) -> None:
+    assert await RaisedDoor(site).cost_of_a_try("nobody") == RAISED
 
 
-async def test_stored_costs_follow_all_changes_of_hashes(office: Office) -> None:
-    users = await hire_many(office, 5)
-    door = RaisedDoor(office)
+async def test_stored_costs_follow_all_changes_of_hashes(site: VirtualSite) -> None:
+    users = await add_accounts(site, 5)
+    door = RaisedDoor(site)
     for user in users[:3]:
         await door.result_of(user)
-    assert await kept(office) == await counted(office) == {CHEAP: 2, RAISED: 3}
-    hashed = await office.site.hash_password("another passphrase", "user0", "")
-    await office.site.store.write(lambda tx: set_password(tx, "user0", hashed))
-    await office.do(lambda fw: fw.get_doc("User", "user4").delete())
-    await office.do(lambda fw: fw.get_doc("User", "user3").rename("renamed"))
+    assert await kept(site) == await counted(site) == {CHEAP: 2, RAISED: 3}
+    hashed = await site.site.hash_password("another passphrase", "user0", "")
+    await site.site.store.write(lambda tx: set_password(tx, "user0", hashed))
+    await site.do(lambda fw: fw.get_doc("User", "user4").delete())
+    await site.do(lambda fw: fw.get_doc("User", "user3").rename("renamed"))
     await door.result_of(users[1])
-    assert await kept(office) == await counted(office) == {CHEAP: 2, RAISED: 2}
+    assert await kept(site) == await counted(site) == {CHEAP: 2, RAISED: 2}
 
 
-async def test_stored_costs_are_compacted_beyond_a_page_of_changes(office: Office) -> None:
+async def test_stored_costs_are_compacted_beyond_a_page_of_changes(site: VirtualSite) -> None:
     """Bounded: no sign-in reads more than a page of changes."""
     stored = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43
 
@@ -153,19 +151,19 @@ async def test_stored_costs_are_compacted_beyond_a_page_of_changes(office: Offic
             count_change(tx, None, stored)
         count_change(tx, stored, None)
 
-    await office.site.store.write(change)
+    await site.site.store.write(change)
     for _ in range(2):
-        costs = await office.site.store.write(RecentCosts().get)
+        costs = await site.site.store.write(RecentCosts().get)
         assert costs.counts == ((CHEAP, MAX_COST_ROWS - 1),)
-        assert await office.sql("SELECT cost, hashes FROM fw_password_cost") == [
+        assert await site.sql("SELECT cost, hashes FROM fw_password_cost") == [
             ("64,1,1", MAX_COST_ROWS - 1)
         ]
 
 
 async def test_recent_costs_are_read_again_after_ten_seconds(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    site: VirtualSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await office.hire("ada")
+    await site.add_account("ada")
     recent, reads = RecentCosts(), 0
 
     def read(tx: Any) -> Any:
@@ -176,25 +174,25 @@ async def test_recent_costs_are_read_again_after_ten_seconds(
     monkeypatch.setattr("fw_actors.access.hash_costs.stored_costs", read)
     for wait in (0, 9.9, 0.1, 5):
         await trio.sleep(wait)
-        await office.site.store.write(recent.get)
+        await site.site.store.write(recent.get)
     assert reads == 2
 
     def get_an_hour_ahead(tx: Tx) -> None:
         tx.now += 3_600_000
         recent.get(tx)
 
-    await office.site.store.write(get_an_hour_ahead)
+    await site.site.store.write(get_an_hour_ahead)
     assert reads == 3
-    await office.site.store.write(recent.get)
+    await site.site.store.write(recent.get)
     assert reads == 4
 
 
 async def test_password_change_with_a_damaged_hash_costs_a_decoy(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
-    await hire_many(office, 2)
-    await office.sql("""UPDATE fw_password SET hash = 'x' WHERE "user" = 'user0'""")
-    door = RaisedDoor(office)
+    await add_accounts(site, 2)
+    await site.sql("""UPDATE fw_password SET hash = 'x' WHERE "user" = 'user0'""")
+    door = RaisedDoor(site)
     change = PasswordChange("user0", "no session", PASSWORD, "another passphrase")
     admitted = await door.changes.admit(change, door.changes.counter("user0"))
     assert not isinstance(admitted, Exception)

@@ -119,7 +119,7 @@ async def test_refused_invitation_stores_and_sends_nothing(
     roles: tuple[str, ...],
     error: type[Exception],
 ) -> None:
-    await site.hire("anna")
+    await site.add_account("anna")
     invite = partial(recovery.invite, link_mail=site.link_mail, email=email, name=name, roles=roles)
     with pytest.raises(error):
         await site.do(invite)
@@ -141,7 +141,7 @@ async def test_refused_invitation_names_the_field_that_is_taken(
     site: MailSite, autojump_clock: MockClock, email: str, name: str | None, field: str
 ) -> None:
     """A caller that gives no name is told of the e-mail (A-233)."""
-    await site.hire("anna")
+    await site.add_account("anna")
     with pytest.raises(DuplicateError) as refusal:
         await site.do(partial(recovery.invite, link_mail=site.link_mail, email=email, name=name))
     assert refusal.value.extra == {"field": field}
@@ -167,8 +167,8 @@ async def test_disabled_account_is_not_invited_again(
 async def test_invitation_requires_a_system_manager(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    await site.hire("anna")
-    await site.hire("maria", "System Manager")
+    await site.add_account("anna")
+    await site.add_account("maria", "System Manager")
     invite = partial(recovery.invite, link_mail=site.link_mail, email="ida@example.test")
     with pytest.raises(PermissionDeniedError):
         await site.do(invite, user="anna")
@@ -181,7 +181,7 @@ async def test_invitation_requires_a_system_manager(
 
 async def test_invitation_link_of_an_account_with_a_password_is_refused(site: MailSite) -> None:
     """An invitation only sets a first password, whatever made its link (A-194)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     link = await site.site.store.write(lambda tx: site.links.mint(tx, LinkKind.INVITATION, "ann"))
     with pytest.raises(InvalidTokenError):
         await site.invitation.accept(token_of(link.url), OTHER, None, ADDRESS)
@@ -190,7 +190,7 @@ async def test_invitation_link_of_an_account_with_a_password_is_refused(site: Ma
 @pytest.mark.parametrize("name", [None, "other"])
 async def test_invitation_to_a_used_email_names_the_email(site: MailSite, name: str | None) -> None:
     """A-233: without a name the e-mail is the name too, and only the e-mail was given."""
-    await site.hire("carl")
+    await site.add_account("carl")
     email = await site.do(lambda fw: fw.get_doc("User", "carl").email)
     invite = partial(recovery.invite, link_mail=site.link_mail, email=email, name=name)
     with pytest.raises(DuplicateError) as refused:

@@ -11,7 +11,7 @@ from fw_actors.access.known_origins import MAX_ADDRESSES
 from fw_actors.hashing import Hasher
 from fw_actors.rules.fair_queue import Requester
 from tests.fw_actors.access.sign_in_kit import SignInDoor
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.site_kit import CHEAP
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -30,12 +30,12 @@ class RecordedRequesters(Hasher):
 
 
 @pytest.fixture
-async def door(office: Office) -> SignInDoor:
+async def door(site: VirtualSite) -> SignInDoor:
     for name in ("ada", "bob"):
-        await office.hire(name)
-    hasher = RecordedRequesters(CHEAP, 8, office.site.entropy, inline=True)
+        await site.add_account(name)
+    hasher = RecordedRequesters(CHEAP, 8, site.site.entropy, inline=True)
     hasher.asked = []
-    return SignInDoor(office, hasher)
+    return SignInDoor(site, hasher)
 
 
 async def known(door: SignInDoor, usr: str, address: str, pwd: str = "wrong") -> bool:
@@ -70,12 +70,12 @@ async def test_known_address_is_noted_once_a_day_as_a_hash(door: SignInDoor) -> 
     for wait in (0.0, 1.0, DAY - 2):
         await trio.sleep(wait)
         await door.result_of("ada", address="192.0.2.1")
-    (row,) = await door.office.sql("SELECT seen, key FROM fw_known_address")
+    (row,) = await door.site.sql("SELECT seen, key FROM fw_known_address")
     assert row[0] == 1_800_000_000_000
     assert b"192.0.2" not in row[1]
     await trio.sleep(1)
     await door.result_of("ada", address="192.0.2.1")
-    (row,) = await door.office.sql("SELECT seen, key FROM fw_known_address")
+    (row,) = await door.site.sql("SELECT seen, key FROM fw_known_address")
     assert row[0] == 1_800_000_000_000 + DAY * 1000
 
 
@@ -83,7 +83,7 @@ async def test_known_addresses_are_limited_to_the_latest(door: SignInDoor) -> No
     for number in range(MAX_ADDRESSES + 2):
         await trio.sleep(1)
         await door.result_of("ada", address=f"192.0.2.{number}")
-    assert await door.office.sql("SELECT count(*) FROM fw_known_address") == [(MAX_ADDRESSES,)]
+    assert await door.site.sql("SELECT count(*) FROM fw_known_address") == [(MAX_ADDRESSES,)]
     assert not await known(door, "ada", "192.0.2.1")
     assert await known(door, "ada", "192.0.2.2")
 
@@ -92,10 +92,10 @@ async def test_known_addresses_follow_rename_and_deletion_of_their_account(
     door: SignInDoor,
 ) -> None:
     await door.result_of("ada", address="192.0.2.1")
-    await door.office.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
+    await door.site.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
     assert await known(door, "lovelace", "192.0.2.1")
-    await door.office.do(lambda fw: fw.get_doc("User", "lovelace").delete())
-    assert await door.office.sql("SELECT count(*) FROM fw_known_address") == [(0,)]
+    await door.site.do(lambda fw: fw.get_doc("User", "lovelace").delete())
+    assert await door.site.sql("SELECT count(*) FROM fw_known_address") == [(0,)]
 
 
 async def test_requester_is_a_network_rather_than_an_address(door: SignInDoor) -> None:

@@ -17,10 +17,10 @@ from fw_actors.access.known_origins import (
 )
 from fw_actors.mail import NewDevice, Notice, Template, TemplateValues, render
 from fw_actors.store import Tx
-from tests.fw_actors.office import Office
+from tests.accounts_kit import PASSWORD
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.http_site import http_site
 from tests.site_kit import START_MS, inline_site
-from tests.staff import PASSWORD
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:{v}.0) Gecko/20100101 Firefox/{v}.0"
 CHROME = "Mozilla/5.0 (Windows NT 10.0) Chrome/{v}.0.0.0 Safari/537.36"
@@ -81,7 +81,7 @@ async def test_known_devices_are_limited_to_the_latest(
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_known_devices_kept_are_the_most_recent(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    site: VirtualSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device that has signed in least recently makes room for a new one (A-365)."""
     monkeypatch.setattr(known_origins, "MAX_DEVICES", 2)
@@ -89,19 +89,19 @@ async def test_known_devices_kept_are_the_most_recent(
     async def sign_in(number: int) -> bool:
         await trio.sleep(1)
         device = key(address=f"10.0.{number}.1")
-        return await office.site.store.write(lambda tx: record_device(tx, "ann", device))
+        return await site.site.store.write(lambda tx: record_device(tx, "ann", device))
 
     assert [await sign_in(number) for number in (1, 2, 3)] == [False, True, True]
     assert not await sign_in(2)
     assert await sign_in(1)
 
 
-async def test_known_device_is_written_once_a_day(office: Office) -> None:
+async def test_known_device_is_written_once_a_day(site: VirtualSite) -> None:
     """Else each sign-in would write a row more."""
 
     async def seen() -> int:
-        await office.site.store.write(lambda tx: record_device(tx, "ann", key()))
-        [(at,)] = await office.sql("SELECT seen FROM fw_known_device")
+        await site.site.store.write(lambda tx: record_device(tx, "ann", key()))
+        [(at,)] = await site.sql("SELECT seen FROM fw_known_device")
         return int(at)
 
     first = await seen()
@@ -112,14 +112,14 @@ async def test_known_device_is_written_once_a_day(office: Office) -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_known_devices_follow_rename_and_deletion_of_their_account(office: Office) -> None:
+async def test_known_devices_follow_rename_and_deletion_of_their_account(site: VirtualSite) -> None:
     """They stay those of the account, and are deleted with it (A-365)."""
-    await office.hire("ada")
-    await office.site.store.write(lambda tx: record_device(tx, "ada", key()))
-    await office.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
-    assert await office.sql('SELECT "user" FROM fw_known_device') == [("lovelace",)]
-    await office.do(lambda fw: fw.get_doc("User", "lovelace").delete())
-    assert await office.sql("SELECT 1 AS one FROM fw_known_device") == []
+    await site.add_account("ada")
+    await site.site.store.write(lambda tx: record_device(tx, "ada", key()))
+    await site.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
+    assert await site.sql('SELECT "user" FROM fw_known_device') == [("lovelace",)]
+    await site.do(lambda fw: fw.get_doc("User", "lovelace").delete())
+    assert await site.sql("SELECT 1 AS one FROM fw_known_device") == []
 
 
 def test_new_device_mail_shows_time_address_and_advice() -> None:
@@ -138,7 +138,7 @@ async def test_new_device_mail_follows_a_successful_sign_in_only(
     rows: dict[bool, int] = {}
     for setting in (True, False):
         async with http_site(tmp_path / str(setting), new_device_mail=setting) as site:
-            await site.hire("ann")
+            await site.add_account("ann")
             tries = [(FIREFOX, PASSWORD), (CHROME, "wrong"), (CHROME, PASSWORD), (CHROME, PASSWORD)]
             for agent, password in tries:
                 headers = [("user-agent", agent.format(v=130))]

@@ -9,7 +9,7 @@ import pytest
 
 from fw_actors.documents import rest
 from fw_actors.errors import ConflictError
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -18,26 +18,26 @@ ROLE = "System Manager"
 
 
 @pytest.fixture
-async def scene(office: Office) -> Office:
+async def scene(site: VirtualSite) -> VirtualSite:
     """Ada and Bob are System Managers; Bob has access scopes."""
     for name in ("ada", "bob"):
-        await office.hire(name, ROLE, password=None)
-    await office.hire("cid", password=None)
-    await scope(office, "bob")
-    return office
+        await site.add_account(name, ROLE, password=None)
+    await site.add_account("cid", password=None)
+    await scope(site, "bob")
+    return site
 
 
-async def scope(office: Office, user: str, value: str = ROLE) -> str:
+async def scope(site: VirtualSite, user: str, value: str = ROLE) -> str:
     values = {"user": user, "allow": "Role", "for_value": value}
-    made = await office.do(lambda fw: rest.insert(fw, SCOPE, values))
+    made = await site.do(lambda fw: rest.insert(fw, SCOPE, values))
     return str(made["name"])
 
 
-async def refused(office: Office, fn: Callable[[Any], Any], user: str = "Administrator") -> None:
-    before = await office.sql("SELECT * FROM doc_user ORDER BY name")
+async def refused(site: VirtualSite, fn: Callable[[Any], Any], user: str = "Administrator") -> None:
+    before = await site.sql("SELECT * FROM doc_user ORDER BY name")
     with pytest.raises(ConflictError, match="without access scopes"):
-        await office.do(fn, user)
-    assert await office.sql("SELECT * FROM doc_user ORDER BY name") == before
+        await site.do(fn, user)
+    assert await site.sql("SELECT * FROM doc_user ORDER BY name") == before
 
 
 LOSSES: list[Callable[[Any], Any]] = [
@@ -50,34 +50,34 @@ LOSSES: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("lose", LOSSES)
 async def test_last_unscoped_manager_cannot_be_disabled_deleted_or_demoted(
-    scene: Office, lose: Callable[[Any], Any]
+    scene: VirtualSite, lose: Callable[[Any], Any]
 ) -> None:
     """Bob is a System Manager too, but could not lift a scope."""
     await refused(scene, lose)
-    await scene.hire("eve", ROLE, password=None)
+    await scene.add_account("eve", ROLE, password=None)
     await scene.do(lose)
 
 
-async def test_last_unscoped_manager_cannot_be_scoped(scene: Office) -> None:
+async def test_last_unscoped_manager_cannot_be_scoped(scene: VirtualSite) -> None:
     values = {"user": "ada", "allow": "Role", "for_value": ROLE}
     for user in ("Administrator", "ada"):
         await refused(scene, lambda fw: rest.insert(fw, SCOPE, values), user)
     of_cid = await scope(scene, "cid")
     await refused(scene, lambda fw: rest.save(fw, SCOPE, of_cid, {"user": "ada"}))
     await refused(scene, lambda fw: fw.get_doc(SCOPE, of_cid).db_set("user", "ada"))
-    await scene.hire("eve", ROLE, password=None)
+    await scene.add_account("eve", ROLE, password=None)
     await scope(scene, "ada")
     await refused(scene, lambda fw: rest.insert(fw, SCOPE, {**values, "user": "eve"}))
 
 
-async def test_disabled_manager_does_not_count_as_unscoped_manager(scene: Office) -> None:
-    await scene.hire("eve", ROLE, password=None)
+async def test_disabled_manager_does_not_count_as_unscoped_manager(scene: VirtualSite) -> None:
+    await scene.add_account("eve", ROLE, password=None)
     await scene.do(lambda fw: rest.save(fw, "User", "eve", {"enabled": 0}))
     await refused(scene, LOSSES[0])
     await scope(scene, "eve")  # takes nothing from the site
 
 
-async def test_managers_beyond_the_last_are_scoped_and_deleted_freely(scene: Office) -> None:
+async def test_managers_beyond_the_last_are_scoped_and_deleted_freely(scene: VirtualSite) -> None:
     await scope(scene, "bob", "Seller")
     await scope(scene, "cid")
     await scene.do(lambda fw: rest.save(fw, "User", "bob", {"roles": []}))
@@ -86,13 +86,13 @@ async def test_managers_beyond_the_last_are_scoped_and_deleted_freely(scene: Off
 
 
 async def test_administrator_repairs_a_site_whose_managers_all_have_scopes(
-    scene: Office,
+    scene: VirtualSite,
 ) -> None:
     """An older site may be in this state; the command line runs as Administrator."""
     name = await scope(scene, "cid", "Seller")
     await scene.sql("UPDATE doc_user_permission SET \"user\" = 'ada' WHERE name = :name", name=name)
     await scene.do(lambda fw: rest.save(fw, "User", "ada", {"fullName": "Ada"}))
-    await scene.hire("eve", password=None)
+    await scene.add_account("eve", password=None)
     await scene.do(lambda fw: rest.delete(fw, "User", "eve"))
     await scene.do(lambda fw: rest.delete(fw, SCOPE, name))
     assert await scene.do(lambda fw: fw.rights.administers, "ada")
@@ -101,7 +101,7 @@ async def test_administrator_repairs_a_site_whose_managers_all_have_scopes(
 
 @pytest.mark.parametrize("lose", LOSSES)
 async def test_last_manager_cannot_be_lost_even_with_scopes(
-    scene: Office, lose: Callable[[Any], Any]
+    scene: VirtualSite, lose: Callable[[Any], Any]
 ) -> None:
     """Without a manager nobody could sign in to give the role (A-22)."""
     name = await scope(scene, "cid", "Seller")

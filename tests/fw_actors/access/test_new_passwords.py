@@ -11,67 +11,67 @@ from fw_actors.documents import rest
 from fw_actors.errors import BadRequestError, PasswordPolicyError
 from fw_actors.hashing import PreparedPassword
 from fw_actors.rules.lockout import Budget
-from tests.fw_actors.office import Office
-from tests.staff import PASSWORD
+from tests.accounts_kit import PASSWORD
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 NEW = "battery staple horse"
 
 
-async def opens(office: Office, user: str, password: str) -> bool:
-    account = await office.site.store.read(lambda tx: office.site.accounts.find(tx, user))
+async def opens(site: VirtualSite, user: str, password: str) -> bool:
+    account = await site.site.store.read(lambda tx: site.site.accounts.find(tx, user))
     assert account is not None
-    return (await office.site.hasher.verify(account.password_hash, password)).ok
+    return (await site.site.hasher.verify(account.password_hash, password)).ok
 
 
-async def save(office: Office, user: str, **body: Any) -> dict[str, Any]:
-    return await office.do(lambda fw: rest.save(fw, "User", user, body))
+async def save(site: VirtualSite, user: str, **body: Any) -> dict[str, Any]:
+    return await site.do(lambda fw: rest.save(fw, "User", user, body))
 
 
-async def test_new_password_is_set_and_never_shown(office: Office) -> None:
-    await office.hire("ada")
-    shown = await save(office, "ada", new_password=NEW)
+async def test_new_password_is_set_and_never_shown(site: VirtualSite) -> None:
+    await site.add_account("ada")
+    shown = await save(site, "ada", new_password=NEW)
     assert shown["new_password"] is None
-    assert await opens(office, "ada", NEW)
-    assert not await opens(office, "ada", PASSWORD)
-    columns = await office.site.store.read(lambda tx: tx.columns("doc_user"))
+    assert await opens(site, "ada", NEW)
+    assert not await opens(site, "ada", PASSWORD)
+    columns = await site.site.store.read(lambda tx: tx.columns("doc_user"))
     assert "email" in columns
     assert "new_password" not in columns
 
 
-async def test_new_password_is_set_by_an_insert(office: Office) -> None:
+async def test_new_password_is_set_by_an_insert(site: VirtualSite) -> None:
     body = {"name": "bob", "email": "bob@x.test", "new_password": NEW}
-    shown = await office.do(lambda fw: rest.insert(fw, "User", body))
+    shown = await site.do(lambda fw: rest.insert(fw, "User", body))
     assert shown["new_password"] is None
-    assert await opens(office, "bob", NEW)
+    assert await opens(site, "bob", NEW)
 
 
-async def test_new_password_is_set_as_an_attribute_by_app_code(office: Office) -> None:
-    await office.hire("ada")
+async def test_new_password_is_set_as_an_attribute_by_app_code(site: VirtualSite) -> None:
+    await site.add_account("ada")
 
     def work(fw: Any) -> Any:
         user = fw.get_doc("User", "ada")
         user.new_password = NEW
         return user.save().new_password
 
-    assert await office.do(work) is None
-    assert await opens(office, "ada", NEW)
+    assert await site.do(work) is None
+    assert await opens(site, "ada", NEW)
 
 
 async def test_new_password_hashed_before_the_transaction_is_not_hashed_again(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
     """Over HTTP it is hashed before the transaction (A-295)."""
-    await office.hire("ada")
-    stored = await office.site.store.read(
-        lambda tx: office.site.registry.tables["User"].fetch(tx, "ada")
+    await site.add_account("ada")
+    stored = await site.site.store.read(
+        lambda tx: site.site.registry.tables["User"].fetch(tx, "ada")
     )
     assert stored is not None
-    body = await office.site.new_passwords.prepare({"new_password": NEW}, stored)
+    body = await site.site.new_passwords.prepare({"new_password": NEW}, stored)
     assert isinstance(body["new_password"], PreparedPassword)
-    before = office.site.hasher.statistics().hashes
-    await save(office, "ada", **body)
-    assert office.site.hasher.statistics().hashes == before
-    assert await opens(office, "ada", NEW)
+    before = site.site.hasher.statistics().hashes
+    await save(site, "ada", **body)
+    assert site.site.hasher.statistics().hashes == before
+    assert await opens(site, "ada", NEW)
 
 
 REFUSED = [
@@ -82,84 +82,86 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("password", "rule"), REFUSED)
-async def test_new_password_must_meet_the_policy(office: Office, password: str, rule: str) -> None:
+async def test_new_password_must_meet_the_policy(
+    site: VirtualSite, password: str, rule: str
+) -> None:
     """The policy holds (A-130); `new_password: \"\"` is 422 blank (A-296)."""
-    await office.hire("adalovelace", email="ada@example.test")
+    await site.add_account("adalovelace", email="ada@example.test")
     with pytest.raises(PasswordPolicyError) as refusal:
-        await save(office, "adalovelace", new_password=password, fullName="Ada")
+        await save(site, "adalovelace", new_password=password, fullName="Ada")
     assert refusal.value.extra == {"rule": rule}
     with pytest.raises(PasswordPolicyError):
-        await office.site.new_passwords.prepare(
+        await site.site.new_passwords.prepare(
             {"new_password": password}, {"name": "adalovelace", "email": "ada@example.test"}
         )
-    assert await opens(office, "adalovelace", PASSWORD)
-    assert await office.do(lambda fw: fw.get_value("User", "adalovelace", "fullName")) != "Ada"
+    assert await opens(site, "adalovelace", PASSWORD)
+    assert await site.do(lambda fw: fw.get_value("User", "adalovelace", "fullName")) != "Ada"
 
 
-async def test_new_password_is_compared_with_the_new_e_mail(office: Office) -> None:
-    await office.hire("ada")
+async def test_new_password_is_compared_with_the_new_e_mail(site: VirtualSite) -> None:
+    await site.add_account("ada")
     body = {"email": "lovelace@example.test", "new_password": "Lovelace@example.test"}
     with pytest.raises(PasswordPolicyError):
-        await save(office, "ada", **body)
+        await save(site, "ada", **body)
 
 
 async def test_hashed_new_password_is_compared_with_the_account_as_it_is_saved(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
     """The account may be changed while a password is hashed (A-295, A-130)."""
-    await office.hire("ada")
-    body = await office.site.new_passwords.prepare(
+    await site.add_account("ada")
+    body = await site.site.new_passwords.prepare(
         {"new_password": "lovelace@x.test"}, {"name": "ada", "email": "ada@x.test"}
     )
-    await save(office, "ada", email="lovelace@x.test")
+    await save(site, "ada", email="lovelace@x.test")
     with pytest.raises(PasswordPolicyError):
-        await save(office, "ada", **body)
-    assert await opens(office, "ada", PASSWORD)
+        await save(site, "ada", **body)
+    assert await opens(site, "ada", PASSWORD)
 
 
-async def test_new_password_null_changes_nothing(office: Office) -> None:
-    await office.hire("ada")
-    await save(office, "ada", new_password=None, fullName="Ada L.")
-    assert await opens(office, "ada", PASSWORD)
+async def test_new_password_null_changes_nothing(site: VirtualSite) -> None:
+    await site.add_account("ada")
+    await save(site, "ada", new_password=None, fullName="Ada L.")
+    assert await opens(site, "ada", PASSWORD)
 
 
-async def test_new_password_ends_sessions_and_locks_and_mails_the_owner(office: Office) -> None:
+async def test_new_password_ends_sessions_and_locks_and_mails_the_owner(site: VirtualSite) -> None:
     """Sessions end (A-162), the locks of name and e-mail are lifted (A-76), and
     the owner gets a mail (A-297)."""
-    await office.hire("ada")
+    await site.add_account("ada")
 
-    def furnish(fw: Any) -> None:
+    def add_records(fw: Any) -> None:
         fw.db.sql(
             'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
             " VALUES ('s', :hash, 'ada', 0, 0, 9)",
             {"hash": b"h"},
         )
         for spelling in ("ada", "ada@x.test", "other"):
-            key = attempts.counter_key(office.site.installation_key, attempts.IDENTIFIER, spelling)
+            key = attempts.counter_key(site.site.installation_key, attempts.IDENTIFIER, spelling)
             budget = Budget(1, 900_000)
             attempts.charge(fw.tx, spelling, key, budget)
             assert attempts.settle_failure(fw.tx, spelling, key, budget) == 900
 
-    await office.do(furnish)
-    await save(office, "ada", new_password=NEW)
-    assert await office.sql("SELECT id FROM fw_session") == []
-    assert await office.sql("SELECT id FROM fw_login_attempt") == [("other",)]
-    mails = await office.sql("SELECT recipient, template FROM doc_email_delivery")
+    await site.do(add_records)
+    await save(site, "ada", new_password=NEW)
+    assert await site.sql("SELECT id FROM fw_session") == []
+    assert await site.sql("SELECT id FROM fw_login_attempt") == [("other",)]
+    mails = await site.sql("SELECT recipient, template FROM doc_email_delivery")
     assert mails == [("ada@x.test", "password_changed")]
 
 
-async def test_new_password_accepts_any_character_but_lone_surrogates(office: Office) -> None:
+async def test_new_password_accepts_any_character_but_lone_surrogates(site: VirtualSite) -> None:
     """Control characters pass, lone surrogates do not (H-14)."""
-    await office.hire("ada")
+    await site.add_account("ada")
     odd = "tab\t nul\x00 esc\x1b line\n"
-    await save(office, "ada", new_password=odd)
-    assert await opens(office, "ada", odd)
+    await save(site, "ada", new_password=odd)
+    assert await opens(site, "ada", odd)
     with pytest.raises(BadRequestError):
-        await save(office, "ada", new_password="half \ud800 of a pair")
+        await save(site, "ada", new_password="half \ud800 of a pair")
 
 
-async def test_new_password_is_refused_in_lists_filters_and_db_set(office: Office) -> None:
-    await office.hire("ada")
+async def test_new_password_is_refused_in_lists_filters_and_db_set(site: VirtualSite) -> None:
+    await site.add_account("ada")
     for verb in (
         lambda fw: fw.get_all("User", fields=["new_password"]),
         lambda fw: fw.get_all("User", [["new_password", "=", "x"]]),
@@ -167,18 +169,18 @@ async def test_new_password_is_refused_in_lists_filters_and_db_set(office: Offic
         lambda fw: rest.save(fw, "User", "ada", {"password_hash": "x"}),
     ):
         with pytest.raises(BadRequestError):
-            await office.do(verb)
+            await site.do(verb)
 
 
-async def test_new_password_is_absent_from_events_versions_and_exports(office: Office) -> None:
+async def test_new_password_is_absent_from_events_versions_and_exports(site: VirtualSite) -> None:
     """No event, Version or export holds it (A-294, B-92)."""
-    await office.watch("User", "on_insert", "on_update")
-    await office.hire("ada")
-    await save(office, "ada", new_password=NEW, language="de")
-    for delivery in await office.deliveries():
+    await site.watch("User", "on_insert", "on_update")
+    await site.add_account("ada")
+    await save(site, "ada", new_password=NEW, language="de")
+    for delivery in await site.deliveries():
         assert delivery["payload"]["data"]["doc"]["new_password"] is None
-    exported = await office.do(lambda fw: rest.export(fw, "User", "ada"))
+    exported = await site.do(lambda fw: rest.export(fw, "User", "ada"))
     assert "new_password" not in exported
-    assert [data for (data,) in await office.sql("SELECT data FROM doc_version")] == [
+    assert [data for (data,) in await site.sql("SELECT data FROM doc_version")] == [
         '{"changed":{"language":[null,"de"]},"rows":[]}'
     ]

@@ -28,8 +28,8 @@ from fw_actors.errors import (
     ValidationError,
 )
 from fw_actors.rules.identifiers import canonical
+from tests.accounts_kit import PASSWORD
 from tests.mail_kit import ADDRESS, OTHER, MailSite, mail_site, token_of
-from tests.staff import PASSWORD
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def session(site: MailSite, user: str, handle: str) -> None:
 
 
 async def test_recovery_link_sets_a_new_password(site: MailSite, autojump_clock: MockClock) -> None:
-    await site.hire("anna")
+    await site.add_account("anna")
     token = await site.recover("ANNA@example.test")
     facts = await site.recovery.link_facts(token, ADDRESS)
     assert (facts.kind, facts.user, facts.full_name) == (LinkKind.RECOVERY, "anna", "Anna")
@@ -69,8 +69,8 @@ async def test_reset_ends_all_sessions_and_mails_the_owner(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """All sessions end (A-221), and the owner gets a mail (A-297)."""
-    await site.hire("anna")
-    await site.hire("bert")
+    await site.add_account("anna")
+    await site.add_account("bert")
     for number, user in enumerate(("anna", "anna", "bert")):
         await session(site, user, f"s{number}")
     await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
@@ -100,8 +100,8 @@ async def test_reset_ends_api_keys_and_lists_them_in_the_mail(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """A thief with a session of the old password may have made keys (A-221)."""
-    await site.hire("anna")
-    await site.hire("bert")
+    await site.add_account("anna")
+    await site.add_account("bert")
     ended = [await make_key(site, "anna", label) for label in ("CI", "<the thief's>")]
     others = await make_key(site, "bert", "backup")
     await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
@@ -119,7 +119,7 @@ async def test_api_key_creation_is_mailed_to_its_owner(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """A key outlives the session that made it: its owner must get a mail about it."""
-    await site.hire("anna")
+    await site.add_account("anna")
     made = await make_key(site, "anna", "CI", address="192.0.2.7")
     await site.postbox.wait(1)
     _, told = site.postbox.taken[-1]
@@ -135,7 +135,7 @@ async def test_reset_lifts_the_locks_of_name_and_e_mail(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """A completed recovery clears name and e-mail (A-76)."""
-    await site.hire("anna")
+    await site.add_account("anna")
     key = site.site.installation_key
     for number, spelling in enumerate(("anna", "anna@example.test", "bert")):
         counter = attempts.counter_key(key, attempts.IDENTIFIER, canonical(spelling))
@@ -153,7 +153,7 @@ async def test_link_succeeds_once_if_submitted_in_parallel(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """A token is spent in one statement (A-181, A-182)."""
-    await site.hire("anna")
+    await site.add_account("anna")
     token = await site.recover("anna")
     won: list[str] = []
     lost: list[Exception] = []
@@ -178,7 +178,7 @@ async def test_link_succeeds_once_if_submitted_in_parallel(
 async def test_refused_password_leaves_the_link_valid(
     site: MailSite, autojump_clock: MockClock, password: str
 ) -> None:
-    await site.hire("anna")
+    await site.add_account("anna")
     token = await site.recover("anna")
     with pytest.raises(PasswordPolicyError):
         await site.recovery.reset(token, password, ADDRESS)
@@ -198,8 +198,8 @@ async def test_link_of_the_wrong_kind_is_refused_and_not_spent(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """The kind is checked (A-184), before the password (A-186)."""
-    await site.hire("anna")
-    await site.hire("ida", password=None)
+    await site.add_account("anna")
+    await site.add_account("ida", password=None)
     token = await site.recover("anna")
     minted = await site.do(lambda fw: site.links.mint(fw.tx, LinkKind.INVITATION, "ida"))
     invitation = token_of(minted.url)
@@ -214,7 +214,7 @@ async def test_link_of_the_wrong_kind_is_refused_and_not_spent(
 
 async def test_link_expires_after_its_minutes(site: MailSite, autojump_clock: MockClock) -> None:
     """A link ends after `resetMinutes`; expiry is part of the read (A-183)."""
-    await site.hire("anna")
+    await site.add_account("anna")
     token = await site.recover("anna")
     autojump_clock.jump(3590)
     await site.recovery.link_facts(token, ADDRESS)
@@ -230,7 +230,7 @@ async def test_link_expires_after_its_minutes(site: MailSite, autojump_clock: Mo
 
 async def test_link_spend_succeeds_once(site: MailSite, autojump_clock: MockClock) -> None:
     """A token is valid until used or expired; it is spent in one statement (A-181)."""
-    await site.hire("anna")
+    await site.add_account("anna")
     token = await site.recover("anna")
     spend = partial(links.spend, kind=LinkKind.RECOVERY, token=token)
     assert await site.site.store.write(spend) == "anna"
@@ -244,7 +244,7 @@ async def test_link_of_a_disabled_account_is_refused(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """A link works only for an account that may sign in with its result; checked at use (A-194)."""
-    await site.hire("anna")
+    await site.add_account("anna")
     token = await site.recover("anna")
     await site.rows("UPDATE doc_user SET enabled = 0 WHERE name = 'anna'")
     with pytest.raises(InvalidTokenError):
@@ -255,7 +255,7 @@ async def test_reset_follows_a_rename_during_the_hash(
     site: MailSite, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A completed recovery clears name and e-mail: the name of by then (A-76)."""
-    await site.hire("anna")
+    await site.add_account("anna")
     token = await site.recover("anna")
     hash_now = site.site.hasher.hash
 
@@ -278,7 +278,7 @@ async def test_link_ends_with_a_change_of_its_account(
     site: MailSite, autojump_clock: MockClock, change: str
 ) -> None:
     """A password set, an e-mail changed, an account disabled, a newer link (A-194, A-193)."""
-    await site.hire("anna")
+    await site.add_account("anna")
     token = await site.recover("anna")
     if change == "password":
         await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
@@ -286,7 +286,7 @@ async def test_link_ends_with_a_change_of_its_account(
         assert await site.recover("anna") != token
     elif change == "deleted":
         await site.do(lambda fw: fw.get_doc("User", "anna").delete())
-        await site.hire("anna")  # another one: what was for the first is not for this one
+        await site.add_account("anna")  # another one: what was for the first is not for this one
     else:
         field, value = ("enabled", 0) if change == "disabled" else ("email", "new@example.test")
 
@@ -305,7 +305,7 @@ async def test_link_ends_with_a_change_of_its_account(
 async def test_link_survives_an_unrelated_save_of_its_account(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    await site.hire("anna")
+    await site.add_account("anna")
     token = await site.recover("anna")
 
     def rename(fw: Fw) -> None:
@@ -324,9 +324,9 @@ async def test_recovery_writes_the_same_two_rows_for_any_identifier(
     site: MailSite, autojump_clock: MockClock, usr: str
 ) -> None:
     """The same two rows are written always, with no recipient (A-214)."""
-    await site.hire("anna")
-    await site.hire("ida", password=None)
-    await site.hire("off")
+    await site.add_account("anna")
+    await site.add_account("ida", password=None)
+    await site.add_account("off")
     await site.do(lambda fw: fw.get_doc("User", "off").db_set("enabled", 0))
     site.drain(0)  # nothing is leased any more
     await trio.sleep(1)
@@ -341,7 +341,7 @@ async def test_recovery_writes_the_same_two_rows_for_any_identifier(
 
 async def test_recovery_stores_the_typed_identifier_nowhere(site: MailSite) -> None:
     """Users type passwords into this field, too (A-80)."""
-    await site.hire("ann")
+    await site.add_account("ann")
     typed = [f"my secret {number}" for number in range(2)] + ["ANN@example.test "]
     for usr in typed:
         await site.recovery.ask(usr, ADDRESS)
@@ -355,8 +355,8 @@ async def test_recovery_of_an_unusable_account_leaves_no_rows(
     site: MailSite, autojump_clock: MockClock, usr: str
 ) -> None:
     """The mailer fills the recipient in, or deletes both for nobody (A-214, A-218)."""
-    await site.hire("ida", password=None)
-    await site.hire("off")
+    await site.add_account("ida", password=None)
+    await site.add_account("off")
     await site.do(lambda fw: fw.get_doc("User", "off").db_set("enabled", 0))
     await site.recovery.ask(usr, ADDRESS)
     await trio.sleep(1)
@@ -369,7 +369,7 @@ async def test_recovery_sends_three_mails_an_hour_per_identifier(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """At most 3 recovery mails an hour per typed identifier, known or not (A-97)."""
-    await site.hire("anna")
+    await site.add_account("anna")
     for usr in ("anna", " ANNA ", "anna", "anna", "anna"):
         await site.recovery.ask(usr, ADDRESS)
     await trio.sleep(1)
@@ -388,7 +388,7 @@ async def test_recovery_routes_share_the_budget_of_an_address(
 ) -> None:
     """The four routes share an address's budget (A-95); IPv6 is one per /64 (A-93)."""
     async with mail_site(tmp_path, recovery_attempts=4) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         here = "2001:db8::1"
         await site.recovery.ask("anna", here)
         for use in (
@@ -416,8 +416,8 @@ async def test_token_is_never_stored_in_plain_text(
 ) -> None:
     """Plain tokens rest nowhere (A-192)."""
     async with mail_site(tmp_path) as site:
-        await site.hire("anna")
-        await site.hire("ida", password=None)
+        await site.add_account("anna")
+        await site.add_account("ida", password=None)
         spent = await site.recover("anna")
         await site.recovery.reset(spent, OTHER, ADDRESS)
         tokens = [spent, await site.recover("anna")]
@@ -443,9 +443,9 @@ async def test_send_reset_mails_a_link_for_a_manager(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """`users.sendPasswordReset` (A-291) is 409 for an invited or disabled account."""
-    await site.hire("anna")
-    await site.hire("ida", password=None)
-    await site.hire("off")
+    await site.add_account("anna")
+    await site.add_account("ida", password=None)
+    await site.add_account("off")
     await site.do(lambda fw: fw.get_doc("User", "off").db_set("enabled", 0))
     sent = await site.do(lambda fw: recovery.send_reset(fw, site.link_mail, "anna"))
     assert sent.url is None
@@ -467,7 +467,7 @@ async def test_returned_link_equals_the_link_in_the_log(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """The request writes the `mail.sent` line after the commit, and leaves no job (A-196)."""
-    await site.hire("anna")
+    await site.add_account("anna")
     sent = await site.do(lambda fw: recovery.send_reset(fw, site.by_log, "anna"))
     assert site.log.of("mail.sent") == [
         {"recipient": "anna@example.test", "template": "recovery", "link": sent.url}
@@ -483,7 +483,7 @@ async def test_send_reset_rolled_back_sends_no_mail(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """A message is queued only if the request commits (O-51)."""
-    await site.hire("anna")
+    await site.add_account("anna")
 
     def refused(fw: Fw, link_mail: LinkMail) -> None:
         recovery.send_reset(fw, link_mail, "anna")

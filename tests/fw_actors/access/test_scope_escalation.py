@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fw_actors.documents.handle import Fw
 from fw_actors.ops.site import Site
 from tests.fw_actors.access.intruder import CHOSEN, SCOPE, Intruder
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -110,16 +110,16 @@ class _ExampleUndone(Exception):
     """Takes an example back."""
 
 
-async def open_door(office: Office) -> None:
-    """Hire the staff. Only `root` is a System Manager without scopes that can sign in."""
+async def add_accounts_and_records(site: VirtualSite) -> None:
+    """Only `root` becomes a System Manager without scopes that can sign in."""
     for name in ("root", "off", "sam", "tom"):
-        await office.hire(name, "System Manager")
-    await office.hire("new", "System Manager", password=None)
+        await site.add_account(name, "System Manager")
+    await site.add_account("new", "System Manager", password=None)
     for name in ("ann", "zoe"):
-        await office.hire(name, "Seller")
-    await office.hire("ida", password=None)
+        await site.add_account(name, "Seller")
+    await site.add_account("ida", password=None)
 
-    def furnish(fw: Any) -> None:
+    def add_records(fw: Any) -> None:
         for title in ("Near", "Far"):
             fw.new_doc("Customer", title=title).insert()
         for user, value in (("sam", "Near"), ("tom", "Far"), ("zoe", "Far")):
@@ -128,16 +128,16 @@ async def open_door(office: Office) -> None:
         off.enabled = 0
         off.save()
 
-    await office.do(furnish)
-    await office.subscribe()
+    await site.do(add_records)
+    await site.subscribe()
 
 
 async def test_scoped_manager_never_gains_a_reader_of_webhooks(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
-    await open_door(office)
-    chosen = await office.site.hash_password(CHOSEN, "x", "x@x.test")
-    await office.site.rollback("Administrator", lambda fw: try_all(office.site, fw, chosen))
+    await add_accounts_and_records(site)
+    chosen = await site.site.hash_password(CHOSEN, "x", "x@x.test")
+    await site.site.rollback("Administrator", lambda fw: try_all(site.site, fw, chosen))
 
 
 def try_all(site: Site, fw: Fw, chosen_hash: str) -> None:
@@ -160,10 +160,10 @@ def try_all(site: Site, fw: Fw, chosen_hash: str) -> None:
     tried()
 
 
-async def test_unscoped_intruder_gets_into_other_accounts(office: Office) -> None:
+async def test_unscoped_intruder_gets_into_other_accounts(site: VirtualSite) -> None:
     """The same calls by a System Manager without scopes succeed, and the check detects them."""
-    await open_door(office)
-    chosen = await office.site.hash_password(CHOSEN, "x", "x@x.test")
+    await add_accounts_and_records(site)
+    chosen = await site.site.hash_password(CHOSEN, "x", "x@x.test")
 
     def work(fw: Fw) -> list[set[str]]:
         found = []
@@ -174,10 +174,10 @@ async def test_unscoped_intruder_gets_into_other_accounts(office: Office) -> Non
             _Call("resend", ("new",)),
             _Call("reset", ("tom",)),
         ):  # fmt: skip
-            intruder = Intruder(office.site, fw, "root", chosen)
+            intruder = Intruder(site.site, fw, "root", chosen)
             intruder.run([call])
             found.append(intruder.opened() - {"root"})
         return found
 
-    found = await office.site.rollback("Administrator", work)
+    found = await site.site.rollback("Administrator", work)
     assert found == [{"sam"}, {"sam", "pip"}, {"sam", "pip", "new"}, {"sam", "pip", "tom"}]

@@ -13,7 +13,7 @@ from fw_actors.errors import (
     PermissionDeniedError,
     ValidationError,
 )
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -21,24 +21,24 @@ SCOPE = "User Permission"
 
 
 @pytest.fixture
-async def scene(office: Office) -> Office:
+async def scene(site: VirtualSite) -> VirtualSite:
     """Ada, a System Manager, is limited to the customer Near."""
-    await office.hire("ada", "System Manager", password=None)
-    await office.hire("boss", "System Manager", password=None)
-    await office.hire("root", "System Manager", password=None)
+    await site.add_account("ada", "System Manager", password=None)
+    await site.add_account("boss", "System Manager", password=None)
+    await site.add_account("root", "System Manager", password=None)
 
-    def furnish(fw: Any) -> None:
+    def add_records(fw: Any) -> None:
         for title in ("Near", "Far"):
             fw.new_doc("Customer", title=title).insert()
 
-    await office.do(furnish)
-    await allow(office, "ada", "Customer", "Near")
-    return office
+    await site.do(add_records)
+    await allow(site, "ada", "Customer", "Near")
+    return site
 
 
-async def allow(office: Office, user: str, doctype: str, value: str, by: str = "boss") -> str:
+async def allow(site: VirtualSite, user: str, doctype: str, value: str, by: str = "boss") -> str:
     values = {"user": user, "allow": doctype, "for_value": value}
-    name: str = (await office.do(lambda fw: rest.insert(fw, SCOPE, values), by))["name"]
+    name: str = (await site.do(lambda fw: rest.insert(fw, SCOPE, values), by))["name"]
     return name
 
 
@@ -53,26 +53,26 @@ WRONG = [
 
 @pytest.mark.parametrize(("user", "doctype", "value", "field"), WRONG)
 async def test_scope_requires_an_existing_user_doctype_and_document(
-    scene: Office, user: str, doctype: str, value: str, field: str
+    scene: VirtualSite, user: str, doctype: str, value: str, field: str
 ) -> None:
     with pytest.raises(ValidationError) as refusal:
         await allow(scene, user, doctype, value)
     assert refusal.value.extra == {"field": field}
 
 
-async def test_scope_cannot_name_an_api_key(scene: Office) -> None:
+async def test_scope_cannot_name_an_api_key(scene: VirtualSite) -> None:
     """A key must be able to end at any time (A-325)."""
     with pytest.raises(ValidationError, match="keys expire and are revoked") as refusal:
         await allow(scene, "ada", "API Key", "0" * 12)
     assert refusal.value.extra == {"field": "allow"}
 
 
-async def test_scope_refuses_a_duplicate(scene: Office) -> None:
+async def test_scope_refuses_a_duplicate(scene: VirtualSite) -> None:
     with pytest.raises(DuplicateError):
         await allow(scene, "ada", "Customer", "Near")
 
 
-async def test_scope_denies_webhooks_from_the_next_call(scene: Office) -> None:
+async def test_scope_denies_webhooks_from_the_next_call(scene: VirtualSite) -> None:
     """The refusal holds for System Managers as well (A-314)."""
     await scene.subscribe()
     assert await scene.do(lambda fw: len(fw.get_all("Webhook")), "boss") == 1
@@ -91,7 +91,7 @@ async def test_scope_denies_webhooks_from_the_next_call(scene: Office) -> None:
             await scene.do(verb, "boss")
 
 
-async def test_scoped_user_cannot_write_scopes(scene: Office) -> None:
+async def test_scoped_user_cannot_write_scopes(scene: VirtualSite) -> None:
     """A scoped user is refused every write of User Permission, whatever the roles (A-319)."""
     name = (await scene.sql("SELECT name FROM doc_user_permission"))[0][0]
     values = {"user": "boss", "allow": "Customer", "for_value": "Near"}
@@ -109,28 +109,28 @@ async def test_scoped_user_cannot_write_scopes(scene: Office) -> None:
             await scene.do(verb, "ada")
 
 
-async def test_scopes_follow_a_renamed_document(scene: Office) -> None:
+async def test_scopes_follow_a_renamed_document(scene: VirtualSite) -> None:
     """A rename carries User Permission values (D-103)."""
     await scene.do(lambda fw: fw.get_doc("Customer", "Near").rename("Here"))
     assert await scene.sql("SELECT for_value FROM doc_user_permission") == [("Here",)]
 
 
-async def test_scopes_follow_a_renamed_user(scene: Office) -> None:
+async def test_scopes_follow_a_renamed_user(scene: VirtualSite) -> None:
     await scene.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
     assert await scene.sql('SELECT "user" FROM doc_user_permission') == [("lovelace",)]
     assert await scene.do(lambda fw: fw.rights.scopes, "lovelace") == {"Customer": {"Near"}}
 
 
-async def test_scopes_are_deleted_with_their_user(scene: Office) -> None:
+async def test_scopes_are_deleted_with_their_user(scene: VirtualSite) -> None:
     """Deleting a User takes sessions, keys, tokens and scopes along (A-21)."""
-    await scene.hire("bob")
+    await scene.add_account("bob")
     kept = await allow(scene, "bob", "Customer", "Near")
     await scene.do(lambda fw: fw.get_doc("User", "ada").delete())
     assert await scene.sql("SELECT name FROM doc_user_permission") == [(kept,)]
 
 
 @pytest.mark.parametrize("doctype", ["Customer", "Gone", "API Key"])
-async def test_scope_that_names_nothing_can_be_deleted(scene: Office, doctype: str) -> None:
+async def test_scope_that_names_nothing_can_be_deleted(scene: VirtualSite, doctype: str) -> None:
     """An app may be gone, and an older version let scopes name keys (A-325)."""
     await scene.sql("UPDATE doc_user_permission SET allow = :of, for_value = 'Gone'", of=doctype)
     ((name,),) = await scene.sql("SELECT name FROM doc_user_permission")
@@ -138,10 +138,10 @@ async def test_scope_that_names_nothing_can_be_deleted(scene: Office, doctype: s
     assert await scene.sql("SELECT name FROM doc_user_permission") == []
 
 
-async def test_api_key_that_an_older_scope_names_can_end(scene: Office) -> None:
+async def test_api_key_that_an_older_scope_names_can_end(scene: VirtualSite) -> None:
     """Nothing prevents the end of a key (A-325)."""
     keys = scene.site.api_keys
-    await scene.hire("bob")
+    await scene.add_account("bob")
     made = await scene.do(lambda fw: keys.make(fw, "label", None, 0), "bob")
     await scene.sql(
         "UPDATE doc_user_permission SET allow = 'API Key', for_value = :key", key=made.name
@@ -150,13 +150,13 @@ async def test_api_key_that_an_older_scope_names_can_end(scene: Office) -> None:
     assert await scene.sql("SELECT name FROM doc_api_key") == []
 
 
-async def test_document_named_by_a_scope_cannot_be_deleted(scene: Office) -> None:
+async def test_document_named_by_a_scope_cannot_be_deleted(scene: VirtualSite) -> None:
     with pytest.raises(ConflictError, match="names Customer Near"):
         await scene.do(lambda fw: fw.get_doc("Customer", "Near").delete())
     await scene.do(lambda fw: fw.get_doc("Customer", "Far").delete())
 
 
-async def test_scoped_user_write_queues_deliveries(scene: Office) -> None:
+async def test_scoped_user_write_queues_deliveries(scene: VirtualSite) -> None:
     """The document writes of a scoped user still queue deliveries (A-318)."""
     await scene.watch("Customer", "on_update")
     await scene.do(lambda fw: rest.save(fw, "Customer", "Near", {"vat": "1"}), "ada")

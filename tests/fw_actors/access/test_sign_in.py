@@ -30,10 +30,10 @@ from fw_actors.hashing import Hasher, usable_hash
 from fw_actors.ops.site import open_site
 from fw_actors.runtime import KeyedPool, SystemClock, open_runtime
 from fw_actors.store import Tx
+from tests.accounts_kit import PASSWORD
 from tests.fw_actors.access.sign_in_kit import SignInDoor, asked
-from tests.fw_actors.office import APPS, Office, open_office
+from tests.fw_actors.virtual_site_kit import APPS, VirtualSite, open_virtual_site
 from tests.site_kit import database_of, make_config
-from tests.staff import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -42,9 +42,9 @@ OTHER = "another decent passphrase"
 
 
 @pytest.fixture
-async def door(office: Office) -> SignInDoor:
-    await office.hire("ada", email="Ada.L@x.test")
-    return SignInDoor(office)
+async def door(site: VirtualSite) -> SignInDoor:
+    await site.add_account("ada", email="Ada.L@x.test")
+    return SignInDoor(site)
 
 
 async def test_sign_in_with_the_right_password_makes_a_session(door: SignInDoor) -> None:
@@ -53,7 +53,7 @@ async def test_sign_in_with_the_right_password_makes_a_session(door: SignInDoor)
     assert isinstance(answer, SignedIn)
     assert (answer.user, answer.full_name, answer.max_age) == ("ada", "Ada", 30 * 86_400)
     assert answer.expires == 1_800_000_000_000 + 30 * DAY
-    rows = await door.office.sql('SELECT "user", ip, user_agent, expires FROM fw_session')
+    rows = await door.site.sql('SELECT "user", ip, user_agent, expires FROM fw_session')
     assert rows == [("ada", "192.0.2.1", "a browser", answer.expires)]
 
 
@@ -78,20 +78,20 @@ async def test_sign_in_with_a_live_sid_ends_that_session(door: SignInDoor) -> No
     first = await door.enter()
     assert isinstance(first, SignedIn)
     assert await door.result_of(pwd="wrong", old_sid=first.sid) == 401
-    assert await door.office.sql("SELECT count(*) FROM fw_session") == [(1,)]
+    assert await door.site.sql("SELECT count(*) FROM fw_session") == [(1,)]
     second = await door.enter(old_sid=first.sid)
     assert isinstance(second, SignedIn)
     assert second.sid != first.sid
-    assert await door.office.sql("SELECT count(*) FROM fw_session") == [(1,)]
+    assert await door.site.sql("SELECT count(*) FROM fw_session") == [(1,)]
 
 
-async def refusals(office: Office) -> list[tuple[str, str]]:
+async def refusals(site: VirtualSite) -> list[tuple[str, str]]:
     """Names and passwords that are refused, each for another cause."""
-    await office.hire("invited", password=None)
-    await office.hire("off")
-    await office.hire("damaged")
-    await office.sql("UPDATE doc_user SET enabled = 0 WHERE name = 'off'")
-    await office.sql("""UPDATE fw_password SET hash = 'x' WHERE "user" = 'damaged'""")
+    await site.add_account("invited", password=None)
+    await site.add_account("off")
+    await site.add_account("damaged")
+    await site.sql("UPDATE doc_user SET enabled = 0 WHERE name = 'off'")
+    await site.sql("""UPDATE fw_password SET hash = 'x' WHERE "user" = 'damaged'""")
     return [
         ("ada", "wrong"), ("ada", ""), ("ada", "x" * 257), ("nobody", PASSWORD),
         ("invited", PASSWORD), ("invited", ""), ("off", PASSWORD), ("damaged", PASSWORD),
@@ -103,7 +103,7 @@ async def refusals(office: Office) -> list[tuple[str, str]]:
 async def test_sign_in_refusals_share_one_message_after_one_hash(door: SignInDoor) -> None:
     """An unknown identifier is verified against a decoy (A-43): one message, 401 (A-45, A-44)."""
     told = set()
-    for usr, pwd in await refusals(door.office):
+    for usr, pwd in await refusals(door.site):
         before = door.hasher.statistics().hashes
         answer = await door.enter(usr, pwd)
         assert isinstance(answer, AuthenticationError), usr
@@ -191,7 +191,7 @@ async def guesses(door: SignInDoor, passwords: list[str], usr: str = "ada") -> C
 
 @asynccontextmanager
 async def lockouts(door: SignInDoor) -> AsyncIterator[KeyedPool]:
-    site = door.office.site
+    site = door.site.site
     async with open_runtime(clock=site.clock, entropy=site.entropy) as runtime:
         yield KeyedPool(
             runtime,
@@ -213,10 +213,10 @@ async def test_parallel_valid_sign_ins_lock_no_account(door: SignInDoor) -> None
 
 async def test_parallel_sign_ins_succeed_during_a_rehash(door: SignInDoor) -> None:
     """A hash is made anew at sign-in when the parameters have changed (A-50)."""
-    hasher = Hasher(Argon2(72, 1, 1), 8, door.office.site.entropy, slots=1, inline=True)
-    answers = await guesses(SignInDoor(door.office, hasher), [PASSWORD] * 4)
+    hasher = Hasher(Argon2(72, 1, 1), 8, door.site.site.entropy, slots=1, inline=True)
+    answers = await guesses(SignInDoor(door.site, hasher), [PASSWORD] * 4)
     assert answers == {"in": 4}
-    (row,) = await door.office.sql("SELECT hash FROM fw_password")
+    (row,) = await door.site.sql("SELECT hash FROM fw_password")
     assert "m=72" in row[0]
 
 
@@ -224,13 +224,13 @@ async def test_imported_hash_is_replaced_at_the_first_sign_in(door: SignInDoor) 
     """An import requires no new passwords (C-164)."""
     digest = pbkdf2_hmac("sha256", OTHER.encode(), b"salt", 10).hex()
     stored = usable_hash(f"pbkdf2:sha256:10$salt${digest}")
-    await door.office.site.write(
+    await door.site.site.write(
         "Administrator",
         lambda fw: add_user(fw, "eve", "eve@x.test", password_hash=stored) and None,
     )
     assert await door.result_of("eve", "wrong") == 401
     assert await door.result_of("eve", OTHER) == "eve"
-    hashes = await door.office.sql("SELECT hash FROM fw_password WHERE \"user\" = 'eve'")
+    hashes = await door.site.sql("SELECT hash FROM fw_password WHERE \"user\" = 'eve'")
     assert hashes[0][0].startswith("$argon2id$")
     assert await door.result_of("eve", OTHER) == "eve"
 
@@ -246,11 +246,11 @@ async def test_sign_in_succeeds_with_the_old_hash_if_no_rehash_is_possible(
     door: SignInDoor,
 ) -> None:
     """The hash is made anew at a later sign-in (A-50); the charges are taken back (A-65)."""
-    before = await door.office.sql("SELECT hash FROM fw_password")
-    hasher = NoRehashes(Argon2(72, 1, 1), 8, door.office.site.entropy, inline=True)
-    assert await SignInDoor(door.office, hasher).result_of() == "ada"
-    assert await door.office.sql("SELECT hash FROM fw_password") == before
-    assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+    before = await door.site.sql("SELECT hash FROM fw_password")
+    hasher = NoRehashes(Argon2(72, 1, 1), 8, door.site.site.entropy, inline=True)
+    assert await SignInDoor(door.site, hasher).result_of() == "ada"
+    assert await door.site.sql("SELECT hash FROM fw_password") == before
+    assert await door.site.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
 
 
 class BusyHasher(Hasher):
@@ -262,26 +262,26 @@ class BusyHasher(Hasher):
 
 async def test_busy_hasher_releases_the_charges_of_sign_ins(door: SignInDoor) -> None:
     """A charge is taken back on success and on 503 (A-65, A-113)."""
-    site = door.office.site
-    busy = SignInDoor(door.office, BusyHasher(Argon2(64, 1, 1), 8, site.entropy, inline=True))
+    site = door.site.site
+    busy = SignInDoor(door.site, BusyHasher(Argon2(64, 1, 1), 8, site.entropy, inline=True))
     for _ in range(10):
         assert await busy.result_of() == 503
-    assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+    assert await door.site.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
 
 
 async def test_busy_hasher_releases_the_charge_of_a_password_change(door: SignInDoor) -> None:
     """A charge is taken back on 503 (A-65); a change of the password shares the name's budget
     (A-245)."""
-    site = door.office.site
+    site = door.site.site
     changes = SignInDoor(
-        door.office, BusyHasher(Argon2(64, 1, 1), 8, site.entropy, inline=True)
+        door.site, BusyHasher(Argon2(64, 1, 1), 8, site.entropy, inline=True)
     ).changes
     change = PasswordChange("ada", "no session", PASSWORD, OTHER)
     for _ in range(10):
         admitted = await changes.admit(change, changes.counter("ada"))
         assert isinstance(admitted, AdmittedChange)
         assert isinstance(await changes.verify(change, admitted), OverloadedError)
-    assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+    assert await door.site.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
 
 
 async def test_password_change_of_a_disabled_account_is_refused_uncharged(
@@ -292,12 +292,12 @@ async def test_password_change_of_a_disabled_account_is_refused_uncharged(
     counter = door.changes.counter("ada")
     admitted = await door.changes.admit(change, counter)
     assert isinstance(admitted, AdmittedChange)
-    await door.office.sql("UPDATE doc_user SET enabled = 0")
+    await door.site.sql("UPDATE doc_user SET enabled = 0")
     assert isinstance(await door.changes.admit(change, counter), AuthenticationError)
-    assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(1,)]
-    before = await door.office.sql("SELECT hash FROM fw_password")
+    assert await door.site.sql("SELECT count(*) FROM fw_login_attempt") == [(1,)]
+    before = await door.site.sql("SELECT hash FROM fw_password")
     assert isinstance(await door.changes.verify(change, admitted), AuthenticationError)
-    assert await door.office.sql("SELECT hash FROM fw_password") == before
+    assert await door.site.sql("SELECT hash FROM fw_password") == before
 
 
 @pytest.mark.parametrize("change", ["UPDATE doc_user SET enabled = 0", "DELETE FROM fw_identifier"])
@@ -308,11 +308,11 @@ async def test_password_is_not_changed_if_the_account_changed_meanwhile(
     own = PasswordChange("ada", await session_of_ada(door), PASSWORD, OTHER)
     admitted = await door.changes.admit(own, door.changes.counter("ada"))
     assert isinstance(admitted, AdmittedChange)
-    await door.office.sql(change)
-    before = await door.office.sql("SELECT hash FROM fw_password")
+    await door.site.sql(change)
+    before = await door.site.sql("SELECT hash FROM fw_password")
     assert isinstance(await door.changes.verify(own, admitted), AuthenticationError)
-    assert await door.office.sql("SELECT hash FROM fw_password") == before
-    assert await door.office.sql("SELECT state FROM fw_login_attempt") == [(FAILED,)]
+    assert await door.site.sql("SELECT hash FROM fw_password") == before
+    assert await door.site.sql("SELECT state FROM fw_login_attempt") == [(FAILED,)]
 
 
 async def test_password_change_in_an_ended_session_clears_the_failures(door: SignInDoor) -> None:
@@ -321,11 +321,11 @@ async def test_password_change_in_an_ended_session_clears_the_failures(door: Sig
     assert await door.result_of(pwd="wrong") == 401
     admitted = await door.changes.admit(own, door.changes.counter("ada"))
     assert isinstance(admitted, AdmittedChange)
-    await door.office.sql("DELETE FROM fw_session")
-    before = await door.office.sql("SELECT hash FROM fw_password")
+    await door.site.sql("DELETE FROM fw_session")
+    before = await door.site.sql("SELECT hash FROM fw_password")
     assert isinstance(await door.changes.verify(own, admitted), AuthenticationError)
-    assert await door.office.sql("SELECT hash FROM fw_password") == before
-    assert await door.office.sql(
+    assert await door.site.sql("SELECT hash FROM fw_password") == before
+    assert await door.site.sql(
         "SELECT count(*) FROM fw_login_attempt WHERE key = :key", key=door.changes.counter("ada")
     ) == [(0,)]
 
@@ -352,7 +352,7 @@ async def test_attempt_is_not_hashed_after_its_charge_expired(door: SignInDoor) 
         )
         assert [isinstance(a, OverloadedError) for a in answers] == [late, late]
         assert (door.hasher.statistics().hashes == before) is late
-        assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
+        assert await door.site.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ async def test_departed_client_leaves_its_charge_settled(
             return await super().verify(*args, **given)
 
     slow = SignInDoor(
-        door.office, SlowHasher(Argon2(64, 1, 1), 8, door.office.site.entropy, inline=True)
+        door.site, SlowHasher(Argon2(64, 1, 1), 8, door.site.site.entropy, inline=True)
     )
     attempt = asked("ada", pwd)
     identified = slow.sign_in.identify(attempt)
@@ -386,7 +386,7 @@ async def test_departed_client_leaves_its_charge_settled(
         while not slow.log.of("sign_in.ended"):
             await trio.lowlevel.checkpoint()
     assert [line["outcome"] for line in slow.log.of("sign_in.ended")] == [outcome]
-    assert await door.office.sql("SELECT state FROM fw_login_attempt") == [(1,)] * failures
+    assert await door.site.sql("SELECT state FROM fw_login_attempt") == [(1,)] * failures
 
 
 async def test_interrupted_attempt_stays_charged(door: SignInDoor) -> None:
@@ -462,14 +462,14 @@ async def test_attempts_refused_by_identifier_do_not_count_for_the_address(
     """Only verified attempts count for the address (A-91)."""
     for _ in range(100):
         await door.result_of(pwd="wrong", address="192.0.2.9")
-    rows = await door.office.sql("SELECT count(*) FROM fw_login_attempt GROUP BY key")
+    rows = await door.site.sql("SELECT count(*) FROM fw_login_attempt GROUP BY key")
     assert rows == [(5,), (5,)]
 
 
 async def test_ipv6_address_is_counted_per_64(tmp_path: Path) -> None:
     """IPv6 is counted per /64 (A-93)."""
-    async with open_office(tmp_path, address_attempts=2) as office:
-        door = SignInDoor(office)
+    async with open_virtual_site(tmp_path, address_attempts=2) as site:
+        door = SignInDoor(site)
         for host in ("1", "2"):
             assert await door.result_of("a", "wrong", address=f"2001:db8:1:2::{host}") == 401
         assert await door.result_of("a", "wrong", address="2001:db8:1:2:ffff::3") == 900
@@ -478,8 +478,8 @@ async def test_ipv6_address_is_counted_per_64(tmp_path: Path) -> None:
 
 async def test_ipv6_addresses_of_a_56_share_a_limit(tmp_path: Path) -> None:
     """The attempts of a /56 are limited to 4 times the limit of one address (A-94)."""
-    async with open_office(tmp_path, address_attempts=1) as office:
-        door = SignInDoor(office)
+    async with open_virtual_site(tmp_path, address_attempts=1) as site:
+        door = SignInDoor(site)
         for network in range(4):
             assert await door.result_of("a", "wrong", address=f"2001:db8:0:{network:x}::1") == 401
         assert await door.result_of("b", "wrong", address="2001:db8:0:ff::1") == 900
@@ -488,9 +488,9 @@ async def test_ipv6_addresses_of_a_56_share_a_limit(tmp_path: Path) -> None:
 
 async def test_first_failure_locks_if_the_limit_is_one(tmp_path: Path) -> None:
     """`maxLoginAttempts: 1` answers the first failure with 429 (A-70)."""
-    async with open_office(tmp_path, max_login_attempts=1, lockout_minutes=1) as office:
-        await office.hire("ada")
-        door = SignInDoor(office)
+    async with open_virtual_site(tmp_path, max_login_attempts=1, lockout_minutes=1) as site:
+        await site.add_account("ada")
+        door = SignInDoor(site)
         assert [await door.result_of(pwd="wrong"), await door.result_of()] == [60, 60]
 
 
@@ -506,7 +506,7 @@ async def test_account_changed_during_the_hash_is_not_signed_in(door: SignInDoor
     for change in changes:
         admitted = await door.sign_in.admit(door.sign_in.identify(attempt))
         assert isinstance(admitted, Admitted)
-        await door.office.sql(change)
+        await door.site.sql(change)
         answer = await door.sign_in.verify(attempt, admitted)
         answers.append("in" if isinstance(answer, SignedIn) else str(answer.status))
     assert answers == ["401", "401", "401", "401"]
@@ -515,13 +515,13 @@ async def test_account_changed_during_the_hash_is_not_signed_in(door: SignInDoor
 async def session_of_ada(door: SignInDoor, password: str = PASSWORD) -> str:
     """Sign ada in; return the handle of the session."""
     assert isinstance(await door.enter("ada", password), SignedIn)
-    (*_, (handle,)) = await door.office.sql("SELECT id FROM fw_session ORDER BY created")
+    (*_, (handle,)) = await door.site.sql("SELECT id FROM fw_session ORDER BY created")
     return str(handle)
 
 
 async def test_password_set_in_the_same_millisecond_ends_the_old_one(door: SignInDoor) -> None:
     """Virtual time stands still here: an old password fails once a new one is set."""
-    site = door.office.site
+    site = door.site.site
     attempt = asked("ada", PASSWORD)
     admitted = await door.sign_in.admit(door.sign_in.identify(attempt))
     assert isinstance(admitted, Admitted)
@@ -540,7 +540,7 @@ async def test_counters_and_sessions_store_no_typed_text(door: SignInDoor) -> No
     """People type passwords into the name field, so no line holds what was typed (A-55)."""
     await door.result_of("hunter2-as-a-name", "hunter2")
     for table in ("fw_login_attempt", "fw_session"):
-        assert "hunter2" not in str(await door.office.sql(f"SELECT * FROM {table}"))
+        assert "hunter2" not in str(await door.site.sql(f"SELECT * FROM {table}"))
 
 
 def test_sign_in_values_hide_password_and_sid_in_repr() -> None:
@@ -572,20 +572,20 @@ async def test_parallel_guesses_on_real_threads_meet_the_limit(
     tmp_path: Path, real_clock: RealClock
 ) -> None:
     config = make_config(APPS, database=database_of(tmp_path))
-    async with open_site(config, clock=SystemClock()) as site:
-        office = Office(site)
-        await office.hire("ada")
-        before = site.hasher.statistics().hashes
-        answers = await guesses(SignInDoor(office), ["wrong"] * 100)
-        assert site.hasher.statistics().hashes - before == 5
+    async with open_site(config, clock=SystemClock()) as opened:
+        site = VirtualSite(opened)
+        await site.add_account("ada")
+        before = opened.hasher.statistics().hashes
+        answers = await guesses(SignInDoor(site), ["wrong"] * 100)
+        assert opened.hasher.statistics().hashes - before == 5
     assert (answers["401"], sum(answers.values()), "in" in answers) == (4, 100, False)
 
 
-async def test_sign_in_with_an_identifier_that_moved_meanwhile_fails(office: Office) -> None:
+async def test_sign_in_with_an_identifier_that_moved_meanwhile_fails(site: VirtualSite) -> None:
     """The password of one account opens no other, even if both were set at the same time."""
-    hashed = [await office.site.hash_password(PASSWORD, name, "") for name in ("ada", "bob")]
+    hashed = [await site.site.hash_password(PASSWORD, name, "") for name in ("ada", "bob")]
 
-    def hire(fw: Any) -> None:
+    def add_both(fw: Any) -> None:
         add_user(fw, "ada", "shared@x.test", "", (), hashed[0])
         add_user(fw, "bob", "bob@x.test", "", (), hashed[1])
 
@@ -595,11 +595,11 @@ async def test_sign_in_with_an_identifier_that_moved_meanwhile_fails(office: Off
             user.email = email
             user.save()
 
-    await office.do(hire)
-    door = SignInDoor(office)
+    await site.do(add_both)
+    door = SignInDoor(site)
     attempt = asked("shared@x.test", PASSWORD)
     admitted = await door.sign_in.admit(door.sign_in.identify(attempt))
     assert isinstance(admitted, Admitted)
-    await office.do(move)
+    await site.do(move)
     assert isinstance(await door.sign_in.verify(attempt, admitted), AuthenticationError)
-    assert await office.sql("SELECT id FROM fw_session") == []
+    assert await site.sql("SELECT id FROM fw_session") == []

@@ -10,12 +10,12 @@ from fw_actors.access.administration import UserAdministration, make_key_for
 from fw_actors.access.links import Links
 from fw_actors.access.users import add_user, list_users
 from fw_actors.errors import DuplicateError, NotFoundError, PermissionDeniedError
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.mail_kit import RecordingLog
 
 
-async def test_add_user_makes_the_account_with_its_roles(office: Office) -> None:
-    told = await office.do(
+async def test_add_user_makes_the_account_with_its_roles(site: VirtualSite) -> None:
+    told = await site.do(
         lambda fw: add_user(fw, "ada", "ada@x.test", "Ada L.", ["Seller", "Reader", "Seller"])
     )
     assert told == {
@@ -24,73 +24,75 @@ async def test_add_user_makes_the_account_with_its_roles(office: Office) -> None
     }  # fmt: skip
 
 
-async def test_list_users_is_ordered_by_name(office: Office) -> None:
+async def test_list_users_is_ordered_by_name(site: VirtualSite) -> None:
     for name in ("bob", "ada"):
-        await office.hire(name)
-    listed = await office.do(list_users)
+        await site.add_account(name)
+    listed = await site.do(list_users)
     assert [each["name"] for each in listed] == ["ada", "bob"]
 
 
-async def test_add_user_and_list_users_require_a_system_manager(office: Office) -> None:
+async def test_add_user_and_list_users_require_a_system_manager(site: VirtualSite) -> None:
     """Accounts are a System Manager's business (A-290)."""
-    ada = await office.hire("ada", "Seller")
+    ada = await site.add_account("ada", "Seller")
     with pytest.raises(PermissionDeniedError):
-        await office.do(lambda fw: add_user(fw, "bob", "bob@x.test"), ada)
+        await site.do(lambda fw: add_user(fw, "bob", "bob@x.test"), ada)
     with pytest.raises(PermissionDeniedError):
-        await office.do(list_users, ada)
+        await site.do(list_users, ada)
 
 
-async def hire_managers(office: Office) -> None:
+async def hire_managers(site: VirtualSite) -> None:
     """Hire `root`, `sam`, who has access scopes, and `ann`, who has no role."""
     for name in ("root", "sam"):
-        await office.hire(name, "System Manager")
-    await office.hire("ann")
+        await site.add_account(name, "System Manager")
+    await site.add_account("ann")
 
     def limit(fw: Any) -> None:
         fw.new_doc("Customer", title="Near").insert()
         fw.new_doc("User Permission", user="sam", allow="Customer", for_value="Near").insert()
 
-    await office.do(limit)
+    await site.do(limit)
 
 
 @pytest.mark.parametrize(("actor", "owner"), [("ann", "ann"), ("ann", "sam"), ("sam", "root")])
 async def test_key_for_an_account_requires_a_system_manager_within_its_scopes(
-    office: Office, actor: str, owner: str
+    site: VirtualSite, actor: str, owner: str
 ) -> None:
     """Only System Managers act on accounts (A-290), those with access scopes not on the
     accounts of System Managers (A-321)."""
-    await hire_managers(office)
-    site = office.site
+    await hire_managers(site)
+    opened = site.site
 
     def make(fw: Any) -> None:
-        make_key_for(fw, site.api_keys, site.mail_queue, site.config.auth, owner, "label", None)
+        make_key_for(
+            fw, opened.api_keys, opened.mail_queue, opened.config.auth, owner, "label", None
+        )
 
     with pytest.raises(PermissionDeniedError):
-        await office.do(make, actor)
-    await office.do(make, "root")
+        await site.do(make, actor)
+    await site.do(make, "root")
 
 
 @pytest.mark.parametrize(("actor", "owner"), [("ann", "ann"), ("ann", "sam"), ("sam", "root")])
 async def test_end_of_a_session_requires_a_system_manager_within_its_scopes(
-    office: Office, actor: str, owner: str
+    site: VirtualSite, actor: str, owner: str
 ) -> None:
     """As for all sessions of an account (A-290, A-321)."""
-    await hire_managers(office)
-    site = office.site
-    links = Links(site.registry, site.config.auth, site.entropy, "https://fw.example.test")
-    users = UserAdministration(site, links, RecordingLog())
+    await hire_managers(site)
+    opened = site.site
+    links = Links(opened.registry, opened.config.auth, opened.entropy, "https://fw.example.test")
+    users = UserAdministration(opened, links, RecordingLog())
 
     def end(fw: Any) -> None:
         users.revoke_session(fw, owner, "no session", 0)
 
     with pytest.raises(PermissionDeniedError):
-        await office.do(end, actor)
+        await site.do(end, actor)
     with pytest.raises(NotFoundError):
-        await office.do(end, "root")
+        await site.do(end, "root")
 
 
-async def test_add_user_with_a_taken_name_stores_nothing(office: Office) -> None:
-    await office.hire("ada")
+async def test_add_user_with_a_taken_name_stores_nothing(site: VirtualSite) -> None:
+    await site.add_account("ada")
     with pytest.raises(DuplicateError):
-        await office.do(lambda fw: add_user(fw, "ada", "new@x.test", password_hash="other"))
-    assert (await office.sql("SELECT count(*) FROM fw_password WHERE hash = 'other'")) == [(0,)]
+        await site.do(lambda fw: add_user(fw, "ada", "new@x.test", password_hash="other"))
+    assert (await site.sql("SELECT count(*) FROM fw_password WHERE hash = 'other'")) == [(0,)]

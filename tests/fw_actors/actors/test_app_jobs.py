@@ -27,7 +27,7 @@ async def test_enqueued_function_runs_as_enqueuing_user(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path) as site:
-        await site.hire("maria", "System Manager")
+        await site.add_account("maria", "System Manager")
         await site.do(lambda fw: fw.enqueue(jobs_app.note, text="seen"), user="maria")
         await trio.sleep(0.1)
         assert "seen by maria" in await roles(site)
@@ -104,7 +104,7 @@ async def test_job_returning_coroutine_fails_without_writes(
 
 async def test_job_of_disabled_user_fails(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with mail_site(tmp_path) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         site.drain(0)
         await trio.sleep(1)
         await site.do(lambda fw: fw.enqueue(jobs_app.note, text="seen"), user="anna")
@@ -170,8 +170,8 @@ async def test_job_of_deleted_user_does_not_run_as_another_user_of_the_name(
 ) -> None:
     """Nor is a mail about the deleted account sent to the new one (A-21, D-210)."""
     async with mail_site(tmp_path) as site:
-        await site.hire("anna")
-        await site.hire("ben")
+        await site.add_account("anna")
+        await site.add_account("ben")
         site.drain(0)
         await trio.sleep(1)
         for user in ("anna", "ben"):
@@ -179,7 +179,7 @@ async def test_job_of_deleted_user_does_not_run_as_another_user_of_the_name(
         await site.recovery.ask("anna", ADDRESS)
         await site.recovery.ask("ben", ADDRESS)
         await site.do(lambda fw: fw.get_doc("User", "anna").delete())
-        await site.hire("anna", "System Manager", email="other@example.test")
+        await site.add_account("anna", "System Manager", email="other@example.test")
     async with mail_site(tmp_path, seed=2) as site:
         await trio.sleep(1)
         assert "seen by ben" in await roles(site)
@@ -217,7 +217,7 @@ async def test_job_has_the_user_that_its_row_names_after_the_claim(
                 await site.do(replace)
             await carry_out(self, job)
 
-        await site.hire("anna")
+        await site.add_account("anna")
         monkeypatch.setattr(worker, "carry_out", carried_out)
         if worker is AppJobs:
             await site.do(lambda fw: fw.enqueue(jobs_app.note, text="seen"), user="anna")

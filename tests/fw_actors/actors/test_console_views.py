@@ -17,9 +17,9 @@ from fw_actors.config import ProcessPlace
 from fw_actors.ops.console_facts import ConsoleFacts
 from fw_actors.store import Tx, jobs
 from supervisors.service.control_channel import PeerAnswers
-from tests.fw_actors.office import Office, office
+from tests.fw_actors.virtual_site_kit import VirtualSite, site
 
-__all__ = ["office"]
+__all__ = ["site"]
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -58,13 +58,13 @@ class SilentNeighbour:
         return PeerAnswers(unanswered=[2])
 
 
-def parts(office: Office) -> tuple[Any, Any, Any, Any]:
+def parts(site: VirtualSite) -> tuple[Any, Any, Any, Any]:
     delivered = Counter(("Sent",))
-    return office.site, cast("Any", IdleRuntime()), cast("Any", BusyDispatcher()), delivered
+    return site.site, cast("Any", IdleRuntime()), cast("Any", BusyDispatcher()), delivered
 
 
 @pytest.fixture
-def reads(office: Office, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def reads(site: VirtualSite, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The times at which the store's facts were read."""
     found: list[float] = []
     read = ConsoleFacts.read
@@ -78,22 +78,22 @@ def reads(office: Office, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def test_console_view_reads_store_in_watched_process_only(
-    office: Office, reads: list[float]
+    site: VirtualSite, reads: list[float]
 ) -> None:
     others = SilentNeighbour()
-    console = ServiceConsole(*parts(office), others)
+    console = ServiceConsole(*parts(site), others)
     await others.known["view"](None)
     assert reads == []
-    await office.subscribe()
+    await site.subscribe()
     assert len((await console.view()).store.receivers) == 1
     assert len(reads) == 1
 
 
 async def test_console_samples_an_hour_without_watchers(
-    office: Office, reads: list[float], autojump_clock: MockClock
+    site: VirtualSite, reads: list[float], autojump_clock: MockClock
 ) -> None:
-    console = Console(*parts(office))
-    await office.site.store.write(lambda tx: jobs.enqueue(tx, queue="webhook", partition="w"))
+    console = Console(*parts(site))
+    await site.site.store.write(lambda tx: jobs.enqueue(tx, queue="webhook", partition="w"))
     async with trio.open_nursery() as nursery:
         await nursery.start(console.keep_history)
         await trio.sleep(2 * 3600)
@@ -107,19 +107,19 @@ async def test_console_samples_an_hour_without_watchers(
 
 
 async def test_console_reads_slow_store_for_fortieth_of_time(
-    office: Office,
+    site: VirtualSite,
     reads: list[float],
     autojump_clock: MockClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read = office.site.store.read
+    read = site.site.store.read
 
     async def slowly(*args: Any, **given: Any) -> Any:
         await trio.sleep(2)
         return await read(*args, **given)
 
-    monkeypatch.setattr(office.site.store, "read", slowly)
-    console = Console(*parts(office))
+    monkeypatch.setattr(site.site.store, "read", slowly)
+    console = Console(*parts(site))
     number, end = 0, trio.current_time() + 300
     while trio.current_time() < end:
         number = (await console.view(after=number)).number

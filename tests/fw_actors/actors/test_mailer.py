@@ -33,7 +33,7 @@ async def test_mailer_sends_message_once_and_records_delivery(
 ) -> None:
     """An Email Delivery has its fields, and the job is gone (D-225)."""
     async with mail_site(tmp_path) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await site.recover("anna")
         await trio.sleep(2)
         (delivery,) = await site.deliveries()
@@ -55,7 +55,7 @@ async def test_mailer_sends_on_wake_up_without_delay(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await trio.sleep(0.3)
         began = trio.current_time()
         await site.recover("anna")
@@ -69,7 +69,7 @@ async def test_mailer_makes_ten_attempts_with_delivery_backoff(
     """A mail has 10 attempts with the waits of deliveries (O-58)."""
     postbox = Postbox(outcomes=[BUSY] * 20)
     async with mail_site(tmp_path, postbox) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await site.recovery.ask("anna", ADDRESS)
         await trio.sleep(sum(NINE_WAITS) + 8000)
         waits = [b - a for a, b in zip(postbox.times, postbox.times[1:], strict=False)]
@@ -84,7 +84,7 @@ async def test_mail_status_is_retrying_between_attempts(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await site.recover("anna")
         await trio.sleep(1)
         (delivery,) = await site.deliveries()
@@ -100,7 +100,7 @@ async def test_mail_attempt_has_new_link_replacing_older_link(
 ) -> None:
     """An attempt creates its token, which replaces the older one (O-62, A-193)."""
     async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await site.recovery.ask("anna", ADDRESS)
         await site.postbox.wait(2)
         first, second = (token_of(link) for link in site.postbox.links())
@@ -113,7 +113,7 @@ async def test_mail_refusal_is_final(tmp_path: Path, autojump_clock: MockClock) 
     """A 5xx answer to the recipient is final (O-59)."""
     refused = MailRefused("recipient: the mail server answered 550 no such mailbox.")
     async with mail_site(tmp_path, Postbox(outcomes=[refused])) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await site.recover("anna")
         await trio.sleep(4000)
         (delivery,) = await site.deliveries()
@@ -126,7 +126,7 @@ async def test_mail_transport_defect_reveals_no_secret(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path, Postbox(outcomes=[RuntimeError("token=secret")])) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await site.recovery.ask("anna", ADDRESS)
         await site.postbox.wait(2)
         (delivery,) = await site.deliveries()
@@ -139,7 +139,7 @@ async def test_mail_attempt_times_out_on_slow_transport(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path, Postbox(outcomes=[1000.0])) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await site.recovery.ask("anna", ADDRESS)
         await trio.sleep(35)
         (delivery,) = await site.deliveries()
@@ -151,7 +151,7 @@ async def test_mailer_sends_four_messages_concurrently_at_most(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path, Postbox(outcomes=[5.0] * 9)) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await changed(site, *["anna"] * 9)
         began = trio.current_time()
         await site.postbox.wait(9)
@@ -164,7 +164,7 @@ async def test_mail_attempt_uses_current_address_of_user(
 ) -> None:
     """Mail goes to the stored address (A-217), which may change between attempts."""
     async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await site.recover("anna")
         await site.rows("UPDATE doc_user SET email = 'new@example.test'")
         await site.postbox.wait(2)
@@ -178,7 +178,7 @@ async def test_mail_in_progress_is_recorded_after_deletion_of_user(
 ) -> None:
     """It was attempted again, and recorded as failed although it had been sent (O-51)."""
     async with mail_site(tmp_path, Postbox(outcomes=[5.0])) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await changed(site, "anna")
         await trio.sleep(1)
         await site.do(lambda fw: fw.get_doc("User", "anna").delete())
@@ -194,7 +194,7 @@ async def test_mail_to_disabled_user_is_withdrawn(
 ) -> None:
     """A disabled account's links end (A-20), and its messages are withdrawn (O-61)."""
     async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         if asked:
             await site.recover("anna")
         else:
@@ -212,7 +212,7 @@ async def test_mail_to_an_unusable_stored_address_fails_without_a_link(
 ) -> None:
     """A header must not hold a second recipient, whatever an older version has stored."""
     async with mail_site(tmp_path) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await site.rows("UPDATE doc_user SET email = 'a@x.test, b@x.test'")
         await site.do(lambda fw: site.link_mail.send(fw, LinkKind.RECOVERY, "anna"))
         await trio.sleep(1)
@@ -229,7 +229,7 @@ async def test_invitation_is_not_sent_to_user_with_password(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await site.do(lambda fw: site.link_mail.send(fw, LinkKind.INVITATION, "anna"))
         await trio.sleep(1)
         assert ((await site.deliveries())[0]["status"], site.postbox.taken) == ("Failed", [])
@@ -240,7 +240,7 @@ async def test_mailer_drain_finishes_or_returns_messages_and_leases_none(
 ) -> None:
     """After 10 s a message is returned to the queue, and not counted (O-31)."""
     async with mail_site(tmp_path, Postbox(outcomes=[2.0, 25.0])) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await changed(site, "anna", "anna")
         await trio.sleep(1)
         site.drain(10.0)
@@ -258,7 +258,7 @@ async def test_mailer_stop_returns_message_held_by_transport(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path, Postbox(outcomes=[25.0])) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await changed(site, "anna")
         await trio.sleep(1)
         site.drain(3.0)
@@ -273,7 +273,7 @@ async def test_mailer_stop_returns_message_waiting_for_overloaded_store(
 ) -> None:
     """An unsent mail is returned before its lease ends, and is not counted as a crash."""
     async with mail_site(tmp_path, Postbox(outcomes=[OverloadedError("no room")])) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await changed(site, "anna")
         await site.postbox.wait(1)
         site.runtime.ref("mailer").stop(trio.current_time())
@@ -286,7 +286,7 @@ async def test_mailer_writes_no_outcome_of_lost_lease(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path, Postbox(outcomes=[5.0])) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await changed(site, "anna")
         await trio.sleep(1)
         await site.rows("UPDATE fw_job SET lease = 'another worker'")
@@ -301,7 +301,7 @@ async def test_mail_job_of_dead_workers_fails_beyond_five_deaths(
 ) -> None:
     """After five deaths in a row the next one counts as failed (B-195)."""
     async with mail_site(tmp_path) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         site.drain(0)
         await trio.sleep(1)
         await changed(site, "anna", "anna")
@@ -327,7 +327,7 @@ async def test_mailer_without_lease_creates_no_link_and_sends_nothing(
         WHEN NEW.lease IS NOT NULL AND NEW.lease <> 'another'
         BEGIN UPDATE fw_job SET lease = 'another' WHERE id = NEW.id; END"""
     async with mail_site(tmp_path) as site:
-        await site.hire("anna")
+        await site.add_account("anna")
         await site.site.store.write(lambda tx: tx.run(text(steal)))
         await site.recovery.ask("anna", ADDRESS)
         await trio.sleep(2)

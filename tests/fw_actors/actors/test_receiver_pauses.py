@@ -16,9 +16,9 @@ from fw_actors.errors import OverloadedError
 from fw_actors.runtime.testing import restarted
 from supervisors.service.control_channel import PeerAnswers
 from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
-from tests.fw_actors.office import Office, office
+from tests.fw_actors.virtual_site_kit import VirtualSite, site
 
-__all__ = ["office"]
+__all__ = ["site"]
 
 ORIGIN = "https://hook.example:443"
 
@@ -61,40 +61,40 @@ class WillingDispatcher:
         return True
 
 
-def console_beside(office: Office, other: OtherProcess) -> ServiceConsole:
+def console_beside(site: VirtualSite, other: OtherProcess) -> ServiceConsole:
     nothing, dispatcher = cast("Any", None), cast("Any", WillingDispatcher())
-    return ServiceConsole(office.site, nothing, dispatcher, nothing, other)
+    return ServiceConsole(site.site, nothing, dispatcher, nothing, other)
 
 
-async def recorded(office: Office) -> list[str]:
+async def recorded(site: VirtualSite) -> list[str]:
     events = "SELECT action FROM doc_audit_event WHERE action LIKE 'console.%' ORDER BY row_id"
-    return [action for (action,) in await office.sql(events)]
+    return [action for (action,) in await site.sql(events)]
 
 
-async def test_console_pause_reports_processes_that_did_not_answer(office: Office) -> None:
+async def test_console_pause_reports_processes_that_did_not_answer(site: VirtualSite) -> None:
     """Otherwise the receiver would still get requests, and the operator would not know. What the
     others have done is recorded (O-89)."""
     other = OtherProcess()
-    console = console_beside(office, other)
+    console = console_beside(site, other)
     await console.pause("Administrator", ORIGIN)
     other.hangs = True
     for act in (console.pause, console.resume):
         with pytest.raises(OverloadedError, match="These processes did not answer: 2"):
             await act("Administrator", ORIGIN)
-    assert await recorded(office) == ["console.pause", "console.pause", "console.resume"]
+    assert await recorded(site) == ["console.pause", "console.pause", "console.resume"]
 
 
 async def test_console_pause_that_is_not_recorded_is_reported(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    site: VirtualSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plain error of a full store says that nothing was changed (O-89)."""
 
     async def full(*_given: object) -> None:
         raise OverloadedError
 
-    console = console_beside(office, OtherProcess())
+    console = console_beside(site, OtherProcess())
     with monkeypatch.context() as patched:
-        patched.setattr(office.site.store, "write", full)
+        patched.setattr(site.site.store, "write", full)
         with pytest.raises(OverloadedError, match="is paused, but the store could not record it"):
             await console.pause("Administrator", ORIGIN)
-    assert await recorded(office) == []
+    assert await recorded(site) == []

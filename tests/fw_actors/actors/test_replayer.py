@@ -53,7 +53,7 @@ async def progress(site: HttpSite, sid: str) -> Any:
 
 
 async def manager(site: HttpSite) -> str:
-    await site.hire("boss", "System Manager")
+    await site.add_account("boss", "System Manager")
     return await site.sid("boss")
 
 
@@ -149,7 +149,7 @@ async def test_bulk_replay_fails_on_deletion_of_user(
     monkeypatch.setattr(replay, "BATCH", 1)
     async with http_site(tmp_path) as site:
         sid = await manager(site)
-        await site.hire("second", "System Manager")
+        await site.add_account("second", "System Manager")
         await failures(site, 3)
         await site.op("webhooks.replayMany", FAILED, sid=sid)
         await site.do(lambda fw: fw.get_doc("User", "boss").delete())
@@ -227,7 +227,7 @@ async def test_bulk_replay_operations_require_system_manager(
     tmp_path: Path, autojump_clock: MockClock, operation: str, body: Any
 ) -> None:
     async with http_site(tmp_path) as site:
-        await site.hire("sally", "Event Publisher")
+        await site.add_account("sally", "Event Publisher")
         refused = await site.op(f"webhooks.{operation}", body, sid=await site.sid("sally"))
         assert (refused.status, refused.error["type"]) == (403, "PermissionDeniedError")
         assert await replays(site, "Denied") == (operation == "replayMany")

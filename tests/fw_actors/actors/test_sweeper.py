@@ -170,7 +170,7 @@ async def test_service_without_scheduler_sweeps_nothing(
 ) -> None:
     """Nothing is swept without the scheduler (O-75); reads check the expiry themselves (O-72)."""
     async with http_site(tmp_path, scheduler=False, session_days=1) as site:
-        await site.hire("ann")
+        await site.add_account("ann")
         sid = await site.sid("ann")
         site.pass_time(DAY)
         assert not await site.alive(sid)

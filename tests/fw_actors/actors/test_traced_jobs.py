@@ -96,7 +96,7 @@ async def test_mail_is_sent_in_trace_of_its_request(
     postbox = Postbox(outcomes=[MailNotSent("smtp: the mail server answered 451.")])
     async with mail_site(folder, postbox, trace_context=True) as site:
         seen = remember_traces(site, monkeypatch)
-        await site.hire("anna")
+        await site.add_account("anna")
         with in_trace(CALLER):
             await site.recovery.ask("anna", ADDRESS)
         await postbox.wait(1)
@@ -142,7 +142,7 @@ async def test_disabled_tracing_stores_and_holds_no_job_trace(
     """Without the setting there are no traces (B-428)."""
     async with mail_site(tmp_path) as site:
         seen = remember_traces(site, monkeypatch)
-        await site.hire("anna")
+        await site.add_account("anna")
         with in_trace(CALLER):
             await site.recovery.ask("anna", ADDRESS)
         await enqueue(site, jobs_app.note, text="x")

@@ -34,7 +34,7 @@ class ShopSite:
         """Run `fn` in a transaction of its own."""
         return await self.site.write(user, fn)
 
-    async def hire(self, *roles: str, name: str = "sam") -> str:
+    async def add_account(self, *roles: str, name: str = "sam") -> str:
         """Make a user with these roles; the user's name."""
         await self.do(lambda fw: add_user(fw, name, f"{name}@x.test", roles=roles))
         return name

@@ -111,6 +111,6 @@ async def test_delete_accepts_document_linked_to_itself(desk: ShopSite) -> None:
 
 
 async def test_delete_refuses_role_of_existing_user(desk: ShopSite) -> None:
-    await desk.hire("Seller")
+    await desk.add_account("Seller")
     with pytest.raises(ConflictError, match="User sam links to Role Seller"):
         await desk.do(lambda fw: fw.get_doc("Role", "Seller").delete())

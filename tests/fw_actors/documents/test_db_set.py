@@ -79,7 +79,7 @@ async def test_save_is_refused_after_db_set_by_other_object(desk: ShopSite) -> N
 
 
 async def test_save_is_accepted_after_own_db_set(desk: ShopSite) -> None:
-    sam = await desk.hire("Seller")
+    sam = await desk.add_account("Seller")
     name = (await desk.do(order)).name
 
     def work(fw: Any) -> tuple[Any, ...]:
@@ -116,7 +116,7 @@ async def test_db_set_refuses_duplicate_unique_value(desk: ShopSite) -> None:
 async def test_db_set_needs_write_permission_unless_ignored(desk: ShopSite) -> None:
     """`db_set` needs write permission unless `ignore_permissions` is given (D-130, D-191)."""
     name = (await desk.do(order)).name
-    reader = await desk.hire("Reader")
+    reader = await desk.add_account("Reader")
     with pytest.raises(PermissionDeniedError):
         await desk.do(lambda fw: fw.get_doc("Sales Order", name).db_set("title", "x"), reader)
     await desk.do(

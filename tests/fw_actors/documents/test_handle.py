@@ -50,7 +50,7 @@ async def test_get_value_and_exists_accept_name_or_filters(desk: ShopSite) -> No
 
 async def test_get_list_checks_permission_and_get_all_does_not(desk: ShopSite) -> None:
     """`get_all` skips permissions, `get_list` does not (D-192)."""
-    sam = await desk.hire()
+    sam = await desk.add_account()
     await desk.do(customer)
 
     def work(fw: Any) -> list[Any]:
@@ -63,7 +63,7 @@ async def test_get_list_checks_permission_and_get_all_does_not(desk: ShopSite) -
 
 
 async def test_get_doc_checks_permission_before_existence(desk: ShopSite) -> None:
-    sam = await desk.hire()
+    sam = await desk.add_account()
     for name in ("ada", "nobody"):
         with pytest.raises(PermissionDeniedError):
             await desk.do(lambda fw, name=name: fw.get_doc("Customer", name), sam)  # type: ignore[misc]
@@ -84,7 +84,7 @@ async def test_handle_reports_invalid_document_name_as_not_found(desk: ShopSite)
 
 
 async def test_handle_as_user_applies_rights_of_named_user(desk: ShopSite) -> None:
-    sam = await desk.hire("Reader")
+    sam = await desk.add_account("Reader")
 
     def work(fw: Any) -> tuple[str, str]:
         doc = customer(fw)
@@ -209,7 +209,7 @@ async def test_secret_is_read_by_lower_case_name(tmp_path: Path) -> None:
 
 async def test_enqueue_records_job_of_user_within_transaction(desk: ShopSite) -> None:
     """`fw.enqueue` runs the function later as the same user (D-210)."""
-    sam = await desk.hire()
+    sam = await desk.add_account()
     shop = desk.shop
 
     def work(fw: Any) -> Any:
@@ -359,7 +359,7 @@ async def test_raw_sql_bypasses_scopes_of_handle(desk: ShopSite) -> None:
 
 
 async def test_handle_as_user_keeps_scopes_of_original_user(desk: ShopSite) -> None:
-    other = await desk.hire("System Manager", name="other")
+    other = await desk.add_account("System Manager", name="other")
     await hook(desk)
 
     def work(fw: Any) -> list[Any]:
@@ -371,7 +371,7 @@ async def test_handle_as_user_keeps_scopes_of_original_user(desk: ShopSite) -> N
 
 async def test_enqueue_as_other_user_is_refused_within_scopes(desk: ShopSite) -> None:
     """A job cannot lift a refusal of scopes (A-316); it runs as its user (A-324)."""
-    other = await desk.hire("System Manager", name="other")
+    other = await desk.add_account("System Manager", name="other")
 
     def work(fw: Any) -> None:
         with pytest.raises(PermissionDeniedError, match="access scopes"):
@@ -383,7 +383,7 @@ async def test_enqueue_as_other_user_is_refused_within_scopes(desk: ShopSite) ->
 
 async def test_scoped_user_enqueues_own_job(desk: ShopSite) -> None:
     """`fw.enqueue` runs the function later as the same user (D-210)."""
-    sam = await desk.hire()
+    sam = await desk.add_account()
     await desk.do(customer)
     permission = {"user": sam, "allow": "Customer", "for_value": "ada"}
     await desk.do(lambda fw: fw.new_doc("User Permission", **permission).insert())

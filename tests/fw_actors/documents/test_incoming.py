@@ -18,7 +18,7 @@ NAME = "SO-00001"
 @pytest.fixture
 async def order(desk: ShopSite) -> ShopSite:
     """An order whose row has what a seller may not write: cost (permlevel 1), batch, secrets."""
-    await desk.hire("Seller")
+    await desk.add_account("Seller")
 
     def make(fw: Any) -> None:
         row = {"item": "a", "rate": 2, "cost": 3.5, "token": "t", "pin": "p", "batch": "B1"}
@@ -64,7 +64,7 @@ async def test_omitted_writable_row_field_takes_default(order: ShopSite) -> None
 
 async def test_unwritable_field_is_accepted_unchanged(order: ShopSite) -> None:
     """From a caller who may read it (D-91)."""
-    auditor = await order.hire("Seller", "Auditor", name="auditor")
+    auditor = await order.add_account("Seller", "Auditor", name="auditor")
     body = await order.do(lambda fw: rest.read(fw, ORDER, NAME), auditor)
     assert (body["margin"], body["number"], body["lines"][0]["cost"]) == (1.5, 7, 3.5)
     sent = {key: body[key] for key in ("margin", "number", "lines")}
@@ -127,7 +127,7 @@ async def test_insert_accepts_unwritable_field_equal_to_default(order: ShopSite)
 
 
 async def test_permlevel_grant_allows_write_including_rows(order: ShopSite) -> None:
-    boss = await order.hire("Seller", "Boss", name="boss")
+    boss = await order.add_account("Seller", "Boss", name="boss")
     first, second = await rows(order)
     shown = await save(order, {"margin": 2, "lines": [{**first, "cost": 9}, second]}, boss)
     assert (shown["margin"], shown["lines"][0]["cost"]) == (2.0, 9.0)

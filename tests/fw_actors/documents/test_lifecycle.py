@@ -115,7 +115,7 @@ async def test_hook_after_commit_is_skipped_on_rollback(desk: ShopSite) -> None:
 
 
 async def test_insert_stamps_owner_and_time(desk: ShopSite) -> None:
-    sam = await desk.hire("Seller")
+    sam = await desk.add_account("Seller")
     doc = await desk.do(order, user=sam)
     assert (doc.owner, doc.modified_by, doc.docstatus) == (sam, sam, 0)
     assert doc.creation == doc.modified == "2027-01-15T08:00:00.000Z"
@@ -123,7 +123,7 @@ async def test_insert_stamps_owner_and_time(desk: ShopSite) -> None:
 
 async def test_save_updates_modified_and_keeps_creation(desk: ShopSite) -> None:
     name = (await desk.do(order)).name
-    sam = await desk.hire("Seller")
+    sam = await desk.add_account("Seller")
     await trio.sleep(1.5)
 
     def change(fw: Any) -> Any:
@@ -320,7 +320,7 @@ VERBS = ["insert", "save", "submit", "cancel", "delete"]
 @pytest.mark.parametrize("verb", VERBS)
 async def test_document_verb_needs_permission_unless_ignored(desk: ShopSite, verb: str) -> None:
     """Each verb needs its permission unless `ignore_permissions` is given (D-191)."""
-    stranger = await desk.hire("Reader")
+    stranger = await desk.add_account("Reader")
 
     def prepared(fw: Any) -> Any:
         doc = fw.new_doc("Sales Order", title="t")
@@ -382,7 +382,7 @@ async def test_uninserted_document_refuses_later_verbs(desk: ShopSite) -> None:
 async def test_reload_may_ignore_permissions(desk: ShopSite) -> None:
     """`reload` takes `ignore_permissions` as well (D-191)."""
     await desk.do(lambda fw: fw.new_doc("Customer", title="Ada", vat="1").insert())
-    sam = await desk.hire("Reader")
+    sam = await desk.add_account("Reader")
 
     def work(fw: Any) -> str:
         doc = fw.new_doc("Customer", name="Ada", title="Ada")

@@ -23,16 +23,16 @@ SAM, CLERK = "sam", "clerk"  # a System Manager with scopes, and a user with sco
 @pytest.fixture
 async def scene(desk: ShopSite) -> ShopSite:
     for name in ("boss", "root", SAM):
-        await desk.hire(ROLE, name=name)
+        await desk.add_account(ROLE, name=name)
     for name in (CLERK, "ann"):
-        await desk.hire(name=name)
+        await desk.add_account(name=name)
 
-    def furnish(fw: Any) -> None:
+    def add_records(fw: Any) -> None:
         fw.new_doc("Customer", title="Near").insert()
         for user in (SAM, CLERK):
             fw.new_doc("User Permission", user=user, allow="Customer", for_value="Near").insert()
 
-    await desk.do(furnish)
+    await desk.do(add_records)
     return desk
 
 

@@ -226,7 +226,7 @@ async def test_list_refuses_field_above_permlevel_in_any_argument(
     desk: ShopSite,
 ) -> None:
     """Fields above one's permlevel are neither filtered nor sorted by: 400 (D-34)."""
-    sam = await desk.hire("Seller")
+    sam = await desk.add_account("Seller")
     ways: list[dict[str, Any]] = [
         {"fields": ["margin"]}, {"filters": {"margin": 1}}, {"order_by": "margin"},
     ]  # fmt: skip

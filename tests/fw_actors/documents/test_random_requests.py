@@ -112,8 +112,8 @@ async def on_both_stores(folder: Path, url: str) -> AsyncIterator[SiteOnBothStor
             if store == "postgresql":
                 keep_database_at(folder / store, url)
             site = await stack.enter_async_context(http_site(folder / store, apps=("alike",)))
-            hired = {name: await site.hire(name, *roles) for name, roles in ROLES.items()}
-            sids.append({name: await site.sid(user) for name, user in hired.items()})
+            accounts = {name: await site.add_account(name, *roles) for name, roles in ROLES.items()}
+            sids.append({name: await site.sid(user) for name, user in accounts.items()})
             sites.append(site)
         yield SiteOnBothStores(sites, sids)
 

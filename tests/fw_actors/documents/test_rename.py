@@ -25,14 +25,14 @@ ORDER = "Sales Order"
 async def scene(desk: ShopSite) -> ShopSite:
     """The customer Ada, a customer that links to Ada, and an order that links to Ada twice."""
 
-    def furnish(fw: Any) -> None:
+    def add_records(fw: Any) -> None:
         fw.new_doc("Customer", title="Ada", vat="1").insert()
         fw.new_doc("Customer", title="Annabella", parent_customer="Ada").insert()
         lines = [{"item": "a", "customer": "Ada", "token": "t-1"}, {"item": "b"}]
         fw.new_doc(ORDER, title="t", customer="Ada", token="t-0", lines=lines).insert()
         desk.shop.CALLED.clear()
 
-    await desk.do(furnish)
+    await desk.do(add_records)
     desk.shop.LATE.clear()
     return desk
 
@@ -125,7 +125,10 @@ async def test_rename_over_newer_version_is_refused(scene: ShopSite) -> None:
 
 
 async def test_rename_needs_write_permission_unless_ignored(scene: ShopSite) -> None:
-    reader, seller = await scene.hire("Reader", name="ro"), await scene.hire("Seller", name="rw")
+    reader, seller = (
+        await scene.add_account("Reader", name="ro"),
+        await scene.add_account("Seller", name="rw"),
+    )
     with pytest.raises(PermissionDeniedError):
         await scene.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"), reader)
     await scene.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"), seller)
@@ -160,7 +163,10 @@ async def test_export_omits_secret_fields_of_document(scene: ShopSite) -> None:
 
 
 async def test_export_needs_permission_and_omits_fields_above_permlevel(scene: ShopSite) -> None:
-    reader, boss = await scene.hire("Reader", name="ro"), await scene.hire("Exporter", name="ex")
+    reader, boss = (
+        await scene.add_account("Reader", name="ro"),
+        await scene.add_account("Exporter", name="ex"),
+    )
     with pytest.raises(PermissionDeniedError, match="export"):
         await scene.do(lambda fw: rest.export(fw, ORDER, "SO-00001"), reader)
     shown = await scene.do(lambda fw: rest.export(fw, ORDER, "SO-00001"), boss)
@@ -170,7 +176,10 @@ async def test_export_needs_permission_and_omits_fields_above_permlevel(scene: S
 
 async def test_rest_rename_needs_permission_to_write_the_naming_field(desk: ShopSite) -> None:
     """A rename writes the field of `naming`, as a save does (D-104, D-90, D-92)."""
-    seller, boss = await desk.hire("Seller"), await desk.hire("Seller", "Boss", name="bo")
+    seller, boss = (
+        await desk.add_account("Seller"),
+        await desk.add_account("Seller", "Boss", name="bo"),
+    )
     for doctype in ("Grade", "Permit"):
         await desk.do(lambda fw, d=doctype: fw.new_doc(d, code="A").insert())  # type: ignore[misc]
     with pytest.raises(PermissionDeniedError, match="You may not write code"):
@@ -226,13 +235,13 @@ async def test_rename_refuses_dangling_link_in_naming_field(desk: ShopSite) -> N
 async def test_rename_refuses_naming_link_beyond_scopes(desk: ShopSite) -> None:
     """A write is checked by the values that would be stored (A-313, D-104)."""
 
-    def furnish(fw: Any) -> None:
+    def add_records(fw: Any) -> None:
         for name in ("Ada", "Eve"):
             fw.new_doc("Customer", title=name).insert()
         fw.new_doc("Profile", customer="Ada").insert()
 
-    await desk.do(furnish)
-    await desk.hire("Seller")
+    await desk.do(add_records)
+    await desk.add_account("Seller")
     scope = {"user": "sam", "allow": "Customer", "for_value": "Ada"}
     await desk.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
     with pytest.raises(PermissionDeniedError):

@@ -48,7 +48,7 @@ async def test_rest_insert_submits_on_submit_true(desk: ShopSite) -> None:
 
 async def test_rest_insert_checks_submit_permission_before_writing(desk: ShopSite) -> None:
     """`submit: true` needs create and submit (D-12)."""
-    sam = await desk.hire("Reader")
+    sam = await desk.add_account("Reader")
     body = {"title": "t", "submit": True}
     assert isinstance(
         await refused(desk, lambda fw: rest.insert(fw, ORDER, body), sam), PermissionDeniedError
@@ -230,7 +230,7 @@ VERBS: list[tuple[str, Callable[[Any], Any]]] = [
 
 async def test_rest_verb_without_permission_hides_existence_of_name(desk: ShopSite) -> None:
     """Without the permission the answer is 403 (H-54), for missing names too (D-19)."""
-    sam = await desk.hire()
+    sam = await desk.add_account()
     for _ in range(2):
         for _, verb in VERBS:
             assert isinstance(await refused(desk, verb, sam), PermissionDeniedError)
@@ -238,7 +238,7 @@ async def test_rest_verb_without_permission_hides_existence_of_name(desk: ShopSi
 
 
 async def test_rest_reader_may_only_read_and_list(desk: ShopSite) -> None:
-    sam = await desk.hire("Reader")
+    sam = await desk.add_account("Reader")
     await made(desk)
     for needed, verb in VERBS:
         if needed in ("list", "read"):
@@ -260,7 +260,10 @@ async def test_rest_list_refuses_child_doctype(desk: ShopSite) -> None:
 
 async def test_rest_read_omits_fields_above_permlevel(desk: ShopSite) -> None:
     """A field above one's permlevel is absent on read, 403 on a changed write (D-90)."""
-    sam, boss = await desk.hire("Seller"), await desk.hire("Seller", "Boss", name="bo")
+    sam, boss = (
+        await desk.add_account("Seller"),
+        await desk.add_account("Seller", "Boss", name="bo"),
+    )
     await made(desk, margin=1.5, lines=[{"item": "a", "cost": 2.5}])
     seen = await desk.do(lambda fw: rest.read(fw, ORDER, "SO-00001"), sam)
     assert ("margin" in seen, "cost" in seen["lines"][0]) == (False, False)
@@ -269,7 +272,10 @@ async def test_rest_read_omits_fields_above_permlevel(desk: ShopSite) -> None:
 
 
 async def test_rest_save_refuses_changed_field_above_permlevel(desk: ShopSite) -> None:
-    sam, boss = await desk.hire("Seller"), await desk.hire("Seller", "Boss", name="bo")
+    sam, boss = (
+        await desk.add_account("Seller"),
+        await desk.add_account("Seller", "Boss", name="bo"),
+    )
     await made(desk, margin=1.5)
 
     def write(margin: float) -> Callable[[Any], Any]:

@@ -45,7 +45,7 @@ async def test_row_resent_by_name_keeps_secrets_and_origin(desk: ShopSite) -> No
 
     before = (await desk.do(first)).lines[0]
     await trio.sleep(5)
-    sam = await desk.hire("System Manager")
+    sam = await desk.add_account("System Manager")
 
     def second(fw: Any) -> Any:
         doc = fw.get_doc("Sales Order", "SO-00001")

@@ -21,9 +21,9 @@ NEAR, FAR, NONE, LINES, FAR_LINE = "SO-00001", "SO-00002", "SO-00003", "SO-00004
 async def scene(desk: ShopSite) -> ShopSite:
     """The scopes of sam allow the customer Ada only; the orders belong to Ada, to Bob, to no
     customer, and by their rows to Ada or to both."""
-    sam = await desk.hire("Seller")
+    sam = await desk.add_account("Seller")
 
-    def furnish(fw: Any) -> None:
+    def add_records(fw: Any) -> None:
         for title in ("Ada", "Bob"):
             fw.new_doc("Customer", title=title).insert()
         for values in (
@@ -36,7 +36,7 @@ async def scene(desk: ShopSite) -> ShopSite:
             fw.new_doc(ORDER, title="t", **values).insert()
         fw.new_doc("User Permission", user=sam, allow="Customer", for_value="Ada").insert()
 
-    await desk.do(furnish)
+    await desk.do(add_records)
     return desk
 
 
@@ -133,8 +133,8 @@ async def test_refusal_beyond_scopes_hides_existence_of_name(
 
 async def test_rows_are_not_available_beyond_scopes_of_their_document(scene: ShopSite) -> None:
     """A System Manager may list the rows of any DocType, but scopes apply to documents."""
-    await scene.hire("System Manager", name="root")
-    await scene.hire("System Manager", name="scoped")
+    await scene.add_account("System Manager", name="root")
+    await scene.add_account("System Manager", name="scoped")
 
     def limit(fw: Any) -> str:
         scope = {"user": "scoped", "allow": "Customer", "for_value": "Ada"}
@@ -234,5 +234,5 @@ async def test_scopes_may_be_more_than_a_statement_has_parameters(scene: ShopSit
 
 
 async def test_user_without_scopes_is_not_limited(scene: ShopSite) -> None:
-    other = await scene.hire("Seller", name="other")
+    other = await scene.add_account("Seller", name="other")
     assert len(await scene.do(lambda fw: fw.get_list(ORDER), other)) == 5

@@ -185,7 +185,7 @@ def rows() -> Iterator[Request]:
 
 async def answers(site: HttpSite, requests: Iterator[Request]) -> list[tuple[Request, int, Any]]:
     """Send the requests; return their answers without random parts."""
-    sid = await site.sid(await site.hire("boss", "System Manager"))
+    sid = await site.sid(await site.add_account("boss", "System Manager"))
     found = []
     for request in requests:
         if len(request[1]) < MAX_HEAD_BYTES:

@@ -46,16 +46,16 @@ class Scoped:
 async def scoped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scoped]:
     monkeypatch.syspath_prepend(APPS)
     async with http_site(tmp_path, apps=("shop",)) as site:
-        await site.hire("boss", "System Manager")
-        sid = await site.sid(await site.hire(SAM, "System Manager"))
+        await site.add_account("boss", "System Manager")
+        sid = await site.sid(await site.add_account(SAM, "System Manager"))
 
-        def furnish(fw: Any) -> dict[str, str]:
+        def add_records(fw: Any) -> dict[str, str]:
             hook = fw.new_doc("Webhook", **HOOK).insert()
             fw.new_doc("Webhook", **WATCH).insert()
             fw.new_doc("Customer", title="Ada").insert()
             return {"Webhook": hook.name}
 
-        names = await site.do(furnish)
+        names = await site.do(add_records)
         sent = await site.do(lambda fw: fw.webhooks.emit("a.b", {}))
         names["Webhook Delivery"] = sent["deliveries"][0]
         scope = {"user": SAM, "allow": "Customer", "for_value": "Ada"}

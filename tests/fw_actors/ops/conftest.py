@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fw_actors.office import office
+from tests.fw_actors.virtual_site_kit import site
 from tests.virtual_time import in_virtual_time
 
-__all__ = ["office"]
+__all__ = ["site"]
 
 HERE = Path(__file__).parent
 

@@ -12,7 +12,7 @@ from fw_actors.actors.sweeper import BATCH, Batch, audit_batches
 from fw_actors.store import Statement, Tx
 from fw_actors.store.postgres_engine import PostgresTx
 from fw_actors.store.statement import POSTGRESQL, SQLITE
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -28,10 +28,10 @@ FILL = (
 
 
 @pytest.fixture
-async def busy(office: Office) -> Office:
-    await office.sql(FILL, last=1_800_000_000_000)
-    await office.site.store.write(lambda tx: tx.run(text("ANALYZE doc_audit_event")))
-    return office
+async def busy(site: VirtualSite) -> VirtualSite:
+    await site.sql(FILL, last=1_800_000_000_000)
+    await site.site.store.write(lambda tx: tx.run(text("ANALYZE doc_audit_event")))
+    return site
 
 
 def plan(tx: Tx, statement: Statement, params: dict[str, Any]) -> str:
@@ -63,7 +63,7 @@ def statements_of(tx: Any, step: Batch) -> list[tuple[Statement, dict[str, Any]]
     return asked
 
 
-async def test_audit_sweep_finds_by_time_and_deletes_by_name(busy: Office) -> None:
+async def test_audit_sweep_finds_by_time_and_deletes_by_name(busy: VirtualSite) -> None:
     (step,) = audit_batches(1)
 
     def explained(tx: Tx) -> list[str]:
@@ -76,7 +76,7 @@ async def test_audit_sweep_finds_by_time_and_deletes_by_name(busy: Office) -> No
         assert whole not in found + deleted
 
 
-async def test_denied_event_reads_refusals_of_its_user_and_minute(busy: Office) -> None:
+async def test_denied_event_reads_refusals_of_its_user_and_minute(busy: VirtualSite) -> None:
     given = {"actor": "user3", "begin": 1_799_999_960_000, "end": 1_800_000_020_000}
     denied = busy.site.audit.denied
     found = await busy.site.store.read(lambda tx: plan(tx, denied, given))

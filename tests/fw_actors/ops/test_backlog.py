@@ -10,15 +10,15 @@ from fw_actors.ops.console_facts import backlog
 from fw_actors.ops.site import Site
 from fw_actors.store import Tx, jobs
 from fw_actors.store.schema import LOGIN_ATTEMPT
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 
 def _run(statement: ClauseElement, tx: Tx) -> None:
     tx.run(statement)
 
 
-async def test_backlog_lists_known_queues_even_if_empty(office: Office) -> None:
-    store = office.site.store
+async def test_backlog_lists_known_queues_even_if_empty(site: VirtualSite) -> None:
+    store = site.site.store
     await store.write(lambda tx: jobs.enqueue(tx, queue="a later one"))
     found = await store.read(backlog)
     assert [(row.queue, row.ready) for row in found.queues] == [
@@ -26,12 +26,12 @@ async def test_backlog_lists_known_queues_even_if_empty(office: Office) -> None:
     ]  # fmt: skip
 
 
-async def test_backlog_counts_a_locked_identifier_once_until_its_end(office: Office) -> None:
-    site: Site = office.site
-    until = site.clock.now() + 1
+async def test_backlog_counts_a_locked_identifier_once_until_its_end(site: VirtualSite) -> None:
+    opened: Site = site.site
+    until = opened.clock.now() + 1
     for name in ("a", "b"):
         lock = LOGIN_ATTEMPT.insert().values(id=name, key=b"k", at=0, state=1, until=until)
-        await site.store.write(partial(_run, lock))
-    assert (await site.store.read(backlog)).locked == 1
-    await site.store.write(partial(_run, LOGIN_ATTEMPT.update().values(until=until - 1)))
-    assert (await site.store.read(backlog)).locked == 0
+        await opened.store.write(partial(_run, lock))
+    assert (await opened.store.read(backlog)).locked == 1
+    await opened.store.write(partial(_run, LOGIN_ATTEMPT.update().values(until=until - 1)))
+    assert (await opened.store.read(backlog)).locked == 0

@@ -11,7 +11,7 @@ from fw_actors.documents.core import ErrorLogEntry, Version, WebhookDelivery
 from fw_actors.documents.query import ListPage, list_page
 from fw_actors.documents.tables import split_by_index
 from fw_actors.errors import BadRequestError, PermissionDeniedError
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 DELIVERY = "Webhook Delivery"
 EVENTS = ("note.old", "note.new")
@@ -26,19 +26,19 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def ten(office: Office, few: None) -> Office:
-    """An office with ten deliveries of two Webhooks, the newest last."""
+async def ten(site: VirtualSite, few: None) -> VirtualSite:
+    """A site with ten deliveries of two Webhooks, the newest last."""
     for event in EVENTS:
-        await office.subscribe(event)
+        await site.subscribe(event)
     events = [{"name": event, "data": {}} for event in EVENTS for _ in range(5)]
-    await office.do(lambda fw: fw.webhooks.emit_many(events))
-    return office
+    await site.do(lambda fw: fw.webhooks.emit_many(events))
+    return site
 
 
-async def listed(office: Office, *filters: Any, **more: Any) -> ListPage:
+async def listed(site: VirtualSite, *filters: Any, **more: Any) -> ListPage:
     asked = {"order_by": None, "limit": 3, "start": 0, **more}
     user = asked.pop("user", "Administrator")
-    return await office.do(lambda fw: list_page(fw, DELIVERY, filters, SEEN, **asked), user)
+    return await site.do(lambda fw: list_page(fw, DELIVERY, filters, SEEN, **asked), user)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_split_by_index_separates_filters_that_an_index_answers(
 
 @pytest.mark.parametrize("names", [[], ["event"] * 21])
 async def test_list_page_refuses_filter_of_too_many_or_no_fields(
-    ten: Office, names: list[Any]
+    ten: VirtualSite, names: list[Any]
 ) -> None:
     """A condition for each of thousands would hold up the store."""
     with pytest.raises(BadRequestError, match="must name 1 to 20 fields") as refusal:
@@ -80,7 +80,7 @@ def test_split_by_index_uses_the_indexes_of_each_doctype() -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_list_page_counts_no_further_than_it_must(ten: Office) -> None:
+async def test_list_page_counts_no_further_than_it_must(ten: VirtualSite) -> None:
     """H-200."""
     page = await listed(ten)
     assert (len(page.rows), page.total, page.more, page.newest_only) == (3, 6, True, False)
@@ -91,7 +91,7 @@ async def test_list_page_counts_no_further_than_it_must(ten: Office) -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_list_page_without_an_index_searches_the_newest_records(ten: Office) -> None:
+async def test_list_page_without_an_index_searches_the_newest_records(ten: VirtualSite) -> None:
     """H-200."""
     page = await listed(ten, ["event", "=", "note.new"])
     assert (len(page.rows), page.total, page.more, page.newest_only) == (3, 4, False, True)
@@ -108,8 +108,8 @@ async def test_list_page_without_an_index_searches_the_newest_records(ten: Offic
     assert page.total == 4, "among the newest of its Webhook"
 
 
-async def test_list_page_asks_for_the_permissions_of_the_list(ten: Office) -> None:
-    await ten.hire("wendy")
+async def test_list_page_asks_for_the_permissions_of_the_list(ten: VirtualSite) -> None:
+    await ten.add_account("wendy")
     with pytest.raises(PermissionDeniedError):
         await listed(ten, user="wendy")
     with pytest.raises(BadRequestError):

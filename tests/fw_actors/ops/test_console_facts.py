@@ -11,40 +11,40 @@ from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.store import Tx
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks.health import add_tallies, tallies_of
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 FAILED = DeliveryStatus.FAILED
 
 
-async def facts(office: Office) -> StoreFacts:
-    site = office.site
-    return await site.store.read(ConsoleFacts(site.registry, site.installation_key).read)
+async def facts(site: VirtualSite) -> StoreFacts:
+    opened = site.site
+    return await opened.store.read(ConsoleFacts(opened.registry, opened.installation_key).read)
 
 
-async def end(office: Office, delivery: str, **values: Any) -> None:
+async def end(site: VirtualSite, delivery: str, **values: Any) -> None:
     columns = ", ".join(f"{name} = :{name}" for name in values)
-    await office.sql(
+    await site.sql(
         f"UPDATE doc_webhook_delivery SET {columns} WHERE name = :delivery",
         **values, delivery=delivery,
     )  # fmt: skip
 
 
-async def emitted(office: Office, count: int) -> list[str]:
+async def emitted(site: VirtualSite, count: int) -> list[str]:
     def work(fw: Any) -> list[str]:
         return [d for _ in range(count) for d in fw.webhooks.emit("note.shared", {})["deliveries"]]
 
-    names: list[str] = await office.do(work)
+    names: list[str] = await site.do(work)
     return names
 
 
-async def test_console_facts_group_failures_by_webhook_and_cause(office: Office) -> None:
-    hook = await office.subscribe(title="Shop")
-    names = await emitted(office, 4)
+async def test_console_facts_group_failures_by_webhook_and_cause(site: VirtualSite) -> None:
+    hook = await site.subscribe(title="Shop")
+    names = await emitted(site, 4)
     for at, (name, error) in enumerate(zip(names, ("503", "503", "timeout", None), strict=True)):
-        await end(office, name, status="Failed", last_attempt=100 + at, error=error)
+        await end(site, name, status="Failed", last_attempt=100 + at, error=error)
     found = [(g.webhook, g.label, g.error, g.deliveries, g.first, g.last)
-             for g in (await facts(office)).failures]  # fmt: skip
+             for g in (await facts(site)).failures]  # fmt: skip
     assert found == [
         (hook, "Shop", "503", 2, 100, 101),
         (hook, "Shop", "", 1, 103, 103),
@@ -52,49 +52,49 @@ async def test_console_facts_group_failures_by_webhook_and_cause(office: Office)
     ]
 
 
-async def test_console_facts_label_a_deleted_webhook_by_its_id(office: Office) -> None:
-    hook = await office.subscribe()
-    (name,) = await emitted(office, 1)
-    await end(office, name, status="Failed", last_attempt=1, error="gone")
-    await office.do(lambda fw: fw.db.sql("DELETE FROM doc_webhook"))
-    assert [(g.webhook, g.label) for g in (await facts(office)).failures] == [(hook, hook)]
+async def test_console_facts_label_a_deleted_webhook_by_its_id(site: VirtualSite) -> None:
+    hook = await site.subscribe()
+    (name,) = await emitted(site, 1)
+    await end(site, name, status="Failed", last_attempt=1, error="gone")
+    await site.do(lambda fw: fw.db.sql("DELETE FROM doc_webhook"))
+    assert [(g.webhook, g.label) for g in (await facts(site)).failures] == [(hook, hook)]
 
 
 async def test_console_facts_sum_waiting_deliveries_and_failures_per_receiver(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
-    first = await office.subscribe(url="https://receiver.test/a")
-    await office.subscribe(url="https://receiver.test/b")
-    await office.subscribe(url="https://other.test/", enabled=0)
-    await emitted(office, 2)
-    now = office.site.clock.now()
+    first = await site.subscribe(url="https://receiver.test/a")
+    await site.subscribe(url="https://receiver.test/b")
+    await site.subscribe(url="https://other.test/", enabled=0)
+    await emitted(site, 2)
+    now = site.site.clock.now()
 
     def fail(tx: Tx) -> None:
         add_tallies(tx, tallies_of([(first, FAILED, now, "status: 503")] * 3))
 
-    await office.site.store.write(fail)
-    (found,) = (await facts(office)).receivers
+    await site.site.store.write(fail)
+    (found,) = (await facts(site)).receivers
     assert (found.origin, found.webhooks, found.waiting) == ("https://receiver.test:443", 2, 4)
     assert (found.failures, found.failing_since, found.last_error) == (3, now, "status: 503")
     assert (found.more_wait, found.last_success) == (False, None)
 
 
-async def test_console_facts_name_the_processes_that_sent_lately(office: Office) -> None:
-    await office.subscribe()
-    now = office.site.clock.now()
-    for at, (name, host) in enumerate(zip(await emitted(office, 3), "aab", strict=True)):
+async def test_console_facts_name_the_processes_that_sent_lately(site: VirtualSite) -> None:
+    await site.subscribe()
+    now = site.site.clock.now()
+    for at, (name, host) in enumerate(zip(await emitted(site, 3), "aab", strict=True)):
         trace = f"0 0 0 0 - - - - {host}.test:7"
-        await end(office, name, status="Sent", last_attempt=now - 9 + at, trace=trace)
-    found = [(each.name, each.attempts, each.last) for each in (await facts(office)).senders]
+        await end(site, name, status="Sent", last_attempt=now - 9 + at, trace=trace)
+    found = [(each.name, each.attempts, each.last) for each in (await facts(site)).senders]
     assert found == [("b.test:7", 1, now - 7), ("a.test:7", 2, now - 8)]
 
 
-async def test_console_facts_list_the_newest_jobs_without_deliveries(office: Office) -> None:
-    await office.subscribe()
-    await emitted(office, 1)
+async def test_console_facts_list_the_newest_jobs_without_deliveries(site: VirtualSite) -> None:
+    await site.subscribe()
+    await emitted(site, 1)
 
     def add(tx: Tx) -> None:
         tx.run(JOB.insert().values(queue="app", function="notes.x", created=tx.now, next_at=tx.now))
 
-    await office.site.store.write(add)
-    assert [job.function for job in (await facts(office)).jobs] == ["notes.x"]
+    await site.site.store.write(add)
+    assert [job.function for job in (await facts(site)).jobs] == ["notes.x"]

@@ -41,7 +41,7 @@ from fw_actors.webhooks.health import (
     health_of,
     tallies_of,
 )
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 from tests.plans import Access, accesses, unsought
 
@@ -52,7 +52,7 @@ KEY = b"a counter of 32 bytes, like all!"
 Work = Callable[[Tx], object]
 
 
-async def plans_of(office: Office, *works: Work) -> list[Access]:
+async def plans_of(site: VirtualSite, *works: Work) -> list[Access]:
     """Explain all that the functions run, one after the other in one transaction."""
 
     def explained(tx: Tx) -> list[Access]:
@@ -61,7 +61,7 @@ async def plans_of(office: Office, *works: Work) -> list[Access]:
             found += accesses(tx, lambda work=work: _whatever_comes(work, tx))  # type: ignore[misc]
         return found
 
-    return await office.site.store.write(explained)
+    return await site.site.store.write(explained)
 
 
 def _whatever_comes(work: Work, tx: Tx) -> None:
@@ -69,9 +69,9 @@ def _whatever_comes(work: Work, tx: Tx) -> None:
         work(tx)
 
 
-async def test_sign_in_attempt_reads_its_own_counter_only(office: Office) -> None:
+async def test_sign_in_attempt_reads_its_own_counter_only(site: VirtualSite) -> None:
     found = await plans_of(
-        office,
+        site,
         lambda tx: attempts.wait_of(tx, KEY, BUDGET),
         lambda tx: attempts.charge(tx, "a charge", KEY, BUDGET),
         lambda tx: attempts.settle_failure(tx, "a charge", KEY, BUDGET),
@@ -87,19 +87,19 @@ async def test_sign_in_attempt_reads_its_own_counter_only(office: Office) -> Non
     assert not any("TEMP B-TREE" in each.step for each in found), "the index has the order"
 
 
-async def test_lockouts_are_found_among_the_locked_counters_only(office: Office) -> None:
+async def test_lockouts_are_found_among_the_locked_counters_only(site: VirtualSite) -> None:
     """However many attempts an attack has made (H-200)."""
-    site = office.site
+    opened = site.site
     found = await plans_of(
-        office, locked_identifiers, ConsoleFacts(site.registry, site.installation_key).read
+        site, locked_identifiers, ConsoleFacts(opened.registry, opened.installation_key).read
     )
     assert unsought(found, fw_login_attempt="until") == []
 
 
-async def test_network_attempts_are_counted_by_their_index(office: Office) -> None:
+async def test_network_attempts_are_counted_by_their_index(site: VirtualSite) -> None:
     networks = attempts.NetworkCounters(b"the /56", b"the /48")
     found = await plans_of(
-        office,
+        site,
         lambda tx: attempts.wait_of(tx, KEY, BUDGET, networks),
         lambda tx: attempts.charge(tx, "a charge", KEY, BUDGET, networks),
         lambda tx: known_origins.address_seen(tx, "wendy", b"an address"),
@@ -111,11 +111,11 @@ async def test_network_attempts_are_counted_by_their_index(office: Office) -> No
 
 
 async def test_account_is_found_by_identifier_and_rights_by_name(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
-    accounts = Accounts(office.site.registry)
+    accounts = Accounts(site.site.registry)
     found = await plans_of(
-        office,
+        site,
         lambda tx: accounts.find(tx, "wendy"),
         lambda tx: accounts.roles(tx, "wendy"),
         lambda tx: accounts.rights(tx, "wendy"),
@@ -134,11 +134,11 @@ async def test_account_is_found_by_identifier_and_rights_by_name(
 
 
 async def test_session_is_found_by_sid_hash_or_handle(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
-    live = Sessions(office.site.registry, 1)
+    live = Sessions(site.site.registry, 1)
     found = await plans_of(
-        office,
+        site,
         lambda tx: live.live(tx, "a sid"),
         lambda tx: sessions.end(tx, "a sid"),
         lambda tx: sessions.record_use(tx, "a handle"),
@@ -149,17 +149,17 @@ async def test_session_is_found_by_sid_hash_or_handle(
     assert unsought(found, fw_session="sid_hash id user", doc_user="name") == []
 
 
-async def test_api_key_is_found_by_its_id(office: Office) -> None:
-    keys = office.site.api_keys
+async def test_api_key_is_found_by_its_id(site: VirtualSite) -> None:
+    keys = site.site.api_keys
     key = parse_api_key(f"fwk_{'a' * 12}_{'b' * 32}")
     assert key is not None
-    found = await plans_of(office, lambda tx: keys.live(tx, key), lambda tx: keys.used(tx, "a key"))
+    found = await plans_of(site, lambda tx: keys.live(tx, key), lambda tx: keys.used(tx, "a key"))
     assert unsought(found, fw_api_key="id", doc_api_key="name", doc_user="name") == []
 
 
-async def test_link_is_found_by_the_hash_of_its_token(office: Office) -> None:
+async def test_link_is_found_by_the_hash_of_its_token(site: VirtualSite) -> None:
     found = await plans_of(
-        office,
+        site,
         lambda tx: links.spend(tx, LinkKind.RECOVERY, "a token"),
         lambda tx: links.end(tx, "wendy"),
     )
@@ -167,10 +167,10 @@ async def test_link_is_found_by_the_hash_of_its_token(office: Office) -> None:
 
 
 async def test_jobs_are_claimed_by_queue_and_settled_by_number(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
     found = await plans_of(
-        office,
+        site,
         lambda tx: jobs.claim(tx, "mail", "", 5, 1000, "a token"),
         lambda tx: jobs.lease(tx, "mail", "", 5, 1000, "a token"),
         lambda tx: jobs.heads(tx, "mail"),
@@ -187,14 +187,14 @@ async def test_jobs_are_claimed_by_queue_and_settled_by_number(
     assert unsought(found, fw_job="queue id rowid") == []
 
 
-async def test_claim_and_outcomes_read_only_leased_deliveries(office: Office) -> None:
+async def test_claim_and_outcomes_read_only_leased_deliveries(site: VirtualSite) -> None:
     """However many deliveries are finished or due."""
-    deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
-    await office.subscribe()
-    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0))
+    await site.subscribe()
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     leased: list[Any] = []
     found = await plans_of(
-        office,
+        site,
         deliveries.warm_up_claims,
         lambda tx: leased.append(deliveries.claim(tx, UnlimitedSlots(), "a token")),
         lambda tx: deliveries.settle_all(
@@ -214,12 +214,12 @@ async def test_claim_and_outcomes_read_only_leased_deliveries(office: Office) ->
     )
 
 
-async def test_webhook_state_is_read_by_the_webhook_keys(office: Office) -> None:
+async def test_webhook_state_is_read_by_the_webhook_keys(site: VirtualSite) -> None:
     """However many deliveries there are (B-243)."""
-    name = await office.subscribe()
+    name = await site.subscribe()
     service = ServiceState(running=True)
     found = await plans_of(
-        office,
+        site,
         lambda tx: add_tallies(tx, tallies_of([(name, DeliveryStatus.SENT, tx.now, "")])),
         lambda tx: health_of(tx, [name], service),
         lambda tx: counts_by_hour(tx, name, 24),
@@ -233,13 +233,13 @@ async def test_webhook_state_is_read_by_the_webhook_keys(office: Office) -> None
     assert unsought(found, **by_their_keys) == []
 
 
-async def test_attempts_are_stored_read_and_deleted_by_delivery(office: Office) -> None:
+async def test_attempts_are_stored_read_and_deleted_by_delivery(site: VirtualSite) -> None:
     """However many deliveries have some (B-185)."""
-    await office.subscribe()
-    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    await site.subscribe()
+    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     delivery = told["deliveries"][0]
     found = await plans_of(
-        office,
+        site,
         lambda tx: keep_before_outcomes(tx, [(1, "a token")]),
         lambda tx: archive_before_replay(tx, delivery, 6),
         lambda tx: attempts_of(tx, delivery),
@@ -251,35 +251,35 @@ async def test_attempts_are_stored_read_and_deleted_by_delivery(office: Office) 
     assert unsought(found, **by_their_keys) == []
 
 
-async def test_replay_and_sweep_lock_only_their_deliveries_and_jobs(office: Office) -> None:
+async def test_replay_and_sweep_lock_only_their_deliveries_and_jobs(site: VirtualSite) -> None:
     """However many deliveries and jobs there are (B-430)."""
-    site = office.site
-    await office.subscribe()
-    told = await office.do(lambda fw: fw.webhooks.emit_many([{"name": "note.shared", "data": {}}]))
+    opened = site.site
+    await site.subscribe()
+    told = await site.do(lambda fw: fw.webhooks.emit_many([{"name": "note.shared", "data": {}}]))
     names = told[0]["deliveries"]
     step = sweeper.webhook_batches(30, 0)[0]
-    await office.sql("UPDATE doc_webhook_delivery SET status = 'Failed', last_attempt = 1")
+    await site.sql("UPDATE doc_webhook_delivery SET status = 'Failed', last_attempt = 1")
     found = await plans_of(
-        office, lambda tx: site.replays.replay_many(site.handle(tx, "Administrator"), names)
+        site, lambda tx: opened.replays.replay_many(opened.handle(tx, "Administrator"), names)
     )
-    await office.sql("UPDATE doc_webhook_delivery SET status = 'Failed'")
-    found += await plans_of(office, step)
-    assert await office.deliveries() == []
+    await site.sql("UPDATE doc_webhook_delivery SET status = 'Failed'")
+    found += await plans_of(site, step)
+    assert await site.deliveries() == []
     by_their_keys = {
         "fw_job": "id subject", "doc_webhook": "name", "doc_webhook_delivery": "name status",
     }  # fmt: skip
     assert unsought(found, **by_their_keys) == []
 
 
-async def test_insert_of_webhook_reads_last_delivery_of_its_name(office: Office) -> None:
+async def test_insert_of_webhook_reads_last_delivery_of_its_name(site: VirtualSite) -> None:
     """However many a deleted Webhook of this name has left (B-253): they are not sorted."""
     values = {
         "name": "erp", "url": "https://receiver.test/", "event_type": "Custom",
         "custom_event": "a.b", "secret": "a signing secret",
     }  # fmt: skip
     found = await plans_of(
-        office,
-        lambda tx: office.site.handle(tx, "Administrator").new_doc("Webhook", **values).insert(),
+        site,
+        lambda tx: site.site.handle(tx, "Administrator").new_doc("Webhook", **values).insert(),
     )
     read = [each for each in found if each.table == "doc_webhook_delivery"]
     assert read, found
@@ -287,8 +287,8 @@ async def test_insert_of_webhook_reads_last_delivery_of_its_name(office: Office)
     assert not any("FOR ORDER BY" in each.step for each in found), found
 
 
-async def test_sweep_reads_only_rows_that_it_deletes(office: Office) -> None:
-    found = await plans_of(office, *sweeper.auth_batches(15), *sweeper.webhook_batches(30, 0)[:1])
+async def test_sweep_reads_only_rows_that_it_deletes(site: VirtualSite) -> None:
+    found = await plans_of(site, *sweeper.auth_batches(15), *sweeper.webhook_batches(30, 0)[:1])
     assert (
         unsought(
             found,
@@ -302,16 +302,16 @@ async def test_sweep_reads_only_rows_that_it_deletes(office: Office) -> None:
 
 
 async def test_doctor_counts_failed_deliveries_of_a_day_by_their_time(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    site: VirtualSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many have failed before (O-131)."""
     found: list[Access] = []
 
     async def explained(fn: Work) -> object:
-        return await office.site.store.write(lambda tx: _explained(tx, fn, found))
+        return await site.site.store.write(lambda tx: _explained(tx, fn, found))
 
-    monkeypatch.setattr(office.site.store, "read", explained)
-    await webhook_facts(office.site)
+    monkeypatch.setattr(site.site.store, "read", explained)
+    await webhook_facts(site.site)
     sought = [each.sought for each in found if each.table == "doc_webhook_delivery"]
     assert [{"status"}, {"status", "last_attempt"}] == sorted(sought, key=len), found
 
@@ -323,20 +323,20 @@ def _explained(tx: Tx, fn: Work, found: list[Access]) -> object:
     return told[0]
 
 
-async def test_doctor_reads_last_errors_of_receivers_from_their_webhooks(office: Office) -> None:
+async def test_doctor_reads_last_errors_of_receivers_from_their_webhooks(site: VirtualSite) -> None:
     """However many deliveries there are (O-142)."""
-    await office.subscribe()
-    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-    found = await plans_of(office, receiver_backlogs)
+    await site.subscribe()
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    found = await plans_of(site, receiver_backlogs)
     assert not [each for each in found if each.table == "doc_webhook_delivery"]
     assert unsought(found, fw_webhook_health="webhook") == []
 
 
 async def test_document_is_read_by_name_and_its_links_by_index(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
     """Each Link field has an index: a delete searches each for links to the document."""
-    await office.do(lambda fw: fw.new_doc("Notebook", title="ours").insert())
+    await site.do(lambda fw: fw.new_doc("Notebook", title="ours").insert())
 
     def explained(fw: Any) -> list[Access]:
         return [
@@ -345,7 +345,7 @@ async def test_document_is_read_by_name_and_its_links_by_index(
             *accesses(fw.tx, lambda: fw.get_doc("Notebook", "ours").delete()),
         ]
 
-    found = await office.do(explained)
+    found = await site.do(explained)
     assert unsought(found, doc_notebook="name", doc_note="notebook") == []
 
 
@@ -358,7 +358,9 @@ async def test_document_is_read_by_name_and_its_links_by_index(
         [["webhook", "=", "a name"], ["status", "=", "Failed"], ["creation", ">=", "2026-01-01"]],
     ],
 )
-async def test_delivery_pages_are_read_in_index_order(office: Office, filters: list[Any]) -> None:
+async def test_delivery_pages_are_read_in_index_order(
+    site: VirtualSite, filters: list[Any]
+) -> None:
     """However many there are: no sort of all that match (H-200)."""
     fields = ["name", "event", "status"]
 
@@ -366,7 +368,7 @@ async def test_delivery_pages_are_read_in_index_order(office: Office, filters: l
         asked = (fw, "Webhook Delivery", filters, fields, None, 50, 0)
         return accesses(fw.tx, lambda: list_page(*asked))
 
-    found = await office.do(explained)
+    found = await site.do(explained)
     read = [each for each in found if each.table == "doc_webhook_delivery"]
     wanted = {name for name, *_ in filters}
     assert all(each.sought >= wanted for each in read), read

@@ -16,7 +16,7 @@ from fw_actors.errors import (
 from fw_actors.mail import Template
 from fw_actors.ops.queued_jobs import JobFacts, JobFilter, JobState, state_of
 from fw_actors.store import Tx, jobs
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.plans import accesses
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -37,21 +37,21 @@ def fail(tx: Tx, number: int) -> None:
             jobs.release(tx, job.id, "token")
 
 
-async def failed_job(office: Office) -> int:
+async def failed_job(site: VirtualSite) -> int:
     def work(tx: Tx) -> int:
         number = write(tx)
         fail(tx, number)
         return number
 
-    return await office.site.store.write(work)
+    return await site.site.store.write(work)
 
 
-async def listed(office: Office, **asked: Any) -> list[JobFacts]:
-    return await office.do(lambda fw: office.site.jobs.listed(fw, JobFilter(**asked)))
+async def listed(site: VirtualSite, **asked: Any) -> list[JobFacts]:
+    return await site.do(lambda fw: site.site.jobs.listed(fw, JobFilter(**asked)))
 
 
-async def audited(office: Office) -> list[tuple[Any, ...]]:
-    return await office.sql(
+async def audited(site: VirtualSite) -> list[tuple[Any, ...]]:
+    return await site.sql(
         "SELECT action, target FROM doc_audit_event WHERE action LIKE 'job.%' ORDER BY creation"
     )
 
@@ -73,141 +73,141 @@ def test_state_of_a_job_follows_its_due_time_and_lease(
 
 
 async def test_jobs_are_listed_newest_first_without_deliveries(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
     def work(tx: Tx) -> None:
         first = write(tx)
         jobs.enqueue(tx, queue="webhook", partition="hook", subject="msg_1")
-        office.site.mail_queue.to_user(
+        site.site.mail_queue.to_user(
             tx, Template.PASSWORD_CHANGED, "Administrator", owner="Administrator"
         )
         fail(tx, first)
         write(tx, "notes.later", next_at=tx.now + 5000)
 
-    await office.site.store.write(work)
-    found = await listed(office)
+    await site.site.store.write(work)
+    found = await listed(site)
     assert [(job.queue, job.function, job.state) for job in found] == [
         ("app", "notes.later", JobState.SCHEDULED),
         ("mail", "password_changed", JobState.READY),
         ("app", REPORT, JobState.FAILED),
     ]
     assert found[2].error == "ValueError: no paper"
-    assert [job.id for job in await listed(office, state="failed", queue="app")] == [found[2].id]
-    assert [job.id for job in await listed(office, function="notes.later")] == [found[0].id]
-    older = await office.do(lambda fw: office.site.jobs.listed(fw, JobFilter(), 1, found[0].id))
+    assert [job.id for job in await listed(site, state="failed", queue="app")] == [found[2].id]
+    assert [job.id for job in await listed(site, function="notes.later")] == [found[0].id]
+    older = await site.do(lambda fw: site.site.jobs.listed(fw, JobFilter(), 1, found[0].id))
     assert older == [found[1]]
 
 
-async def test_retry_makes_a_failed_job_due_with_all_its_attempts(office: Office) -> None:
-    number = await failed_job(office)
-    await office.do(lambda fw: office.site.jobs.retry(fw, number))
-    (job,) = await listed(office)
-    assert (job.state, job.attempts, job.due) == ("ready", 0, office.site.clock.now())
-    assert await audited(office) == [("job.retry", str(number))]
+async def test_retry_makes_a_failed_job_due_with_all_its_attempts(site: VirtualSite) -> None:
+    number = await failed_job(site)
+    await site.do(lambda fw: site.site.jobs.retry(fw, number))
+    (job,) = await listed(site)
+    assert (job.state, job.attempts, job.due) == ("ready", 0, site.site.clock.now())
+    assert await audited(site) == [("job.retry", str(number))]
 
 
 async def test_cancel_removes_a_job_and_leaves_an_audit_event(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
-    number = await failed_job(office)
-    await office.do(lambda fw: office.site.jobs.cancel(fw, number))
-    assert await listed(office) == []
-    assert await audited(office) == [("job.cancel", str(number))]
+    number = await failed_job(site)
+    await site.do(lambda fw: site.site.jobs.cancel(fw, number))
+    assert await listed(site) == []
+    assert await audited(site) == [("job.cancel", str(number))]
     with pytest.raises(NotFoundError):
-        await office.do(lambda fw: office.site.jobs.cancel(fw, number))
+        await site.do(lambda fw: site.site.jobs.cancel(fw, number))
 
 
-async def test_job_in_progress_cannot_be_retried_or_cancelled(office: Office) -> None:
+async def test_job_in_progress_cannot_be_retried_or_cancelled(site: VirtualSite) -> None:
     def work(tx: Tx) -> int:
         number = write(tx)
         jobs.claim(tx, "app", "", 1, LEASE_MS, "token")
         return number
 
-    number = await office.site.store.write(work)
-    control = office.site.jobs
+    number = await site.site.store.write(work)
+    control = site.site.jobs
     for act in (control.retry, control.cancel):
         with pytest.raises(ConflictError, match="in progress"):
-            await office.do(partial(act, number=number))
-    assert await office.do(lambda fw: control.cancel_matching(fw, JobFilter())) == (0, None)
+            await site.do(partial(act, number=number))
+    assert await site.do(lambda fw: control.cancel_matching(fw, JobFilter())) == (0, None)
 
 
-async def test_finish_of_a_cancelled_job_has_no_effect(office: Office) -> None:
+async def test_finish_of_a_cancelled_job_has_no_effect(site: VirtualSite) -> None:
     def begin(tx: Tx) -> int:
         number = write(tx)
         jobs.claim(tx, "app", "", 1, -1, "token")
         return number
 
-    number = await office.site.store.write(begin)
-    await office.do(lambda fw: office.site.jobs.cancel(fw, number))
-    assert not await office.site.store.write(lambda tx: jobs.finish(tx, number, "token"))
+    number = await site.site.store.write(begin)
+    await site.do(lambda fw: site.site.jobs.cancel(fw, number))
+    assert not await site.site.store.write(lambda tx: jobs.finish(tx, number, "token"))
 
 
-async def test_mail_record_follows_retry_and_cancel_of_its_job(office: Office) -> None:
-    await office.site.store.write(
-        lambda tx: office.site.mail_queue.to_user(
+async def test_mail_record_follows_retry_and_cancel_of_its_job(site: VirtualSite) -> None:
+    await site.site.store.write(
+        lambda tx: site.site.mail_queue.to_user(
             tx, Template.PASSWORD_CHANGED, "Administrator", owner="Administrator"
         )
     )
-    (mail,) = await listed(office, queue="mail")
+    (mail,) = await listed(site, queue="mail")
 
     async def record() -> tuple[Any, ...]:
-        (row,) = await office.sql("SELECT status, attempts, error FROM doc_email_delivery")
+        (row,) = await site.sql("SELECT status, attempts, error FROM doc_email_delivery")
         return row
 
     def give_up(tx: Tx) -> None:
         (job,) = jobs.claim(tx, "mail", "", 1, LEASE_MS, "token")
         jobs.fail(tx, job.id, "token", "refused: no")
 
-    await office.site.store.write(give_up)
-    await office.do(
+    await site.site.store.write(give_up)
+    await site.do(
         lambda fw: fw.db.sql("UPDATE doc_email_delivery SET status = 'Failed', attempts = 10")
     )
-    await office.do(lambda fw: office.site.jobs.retry(fw, mail.id))
+    await site.do(lambda fw: site.site.jobs.retry(fw, mail.id))
     assert (await record())[:2] == ("Queued", 0)
-    await office.do(lambda fw: office.site.jobs.cancel(fw, mail.id))
+    await site.do(lambda fw: site.site.jobs.cancel(fw, mail.id))
     assert await record() == ("Failed", 0, "cancelled: by Administrator.")
 
 
-async def test_retry_matching_leaves_one_audit_event(office: Office) -> None:
+async def test_retry_matching_leaves_one_audit_event(site: VirtualSite) -> None:
     def work(tx: Tx) -> None:
         for _ in range(3):
             fail(tx, write(tx))
         write(tx, "notes.other", next_at=tx.now + 5000)
 
-    await office.site.store.write(work)
+    await site.site.store.write(work)
     asked = JobFilter(state="failed", function=REPORT)
-    assert await office.do(lambda fw: office.site.jobs.retry_matching(fw, asked)) == (3, None)
-    assert await office.do(lambda fw: office.site.jobs.retry_matching(fw, asked)) == (0, None)
-    assert [job.state for job in await listed(office)] == ["scheduled", "ready", "ready", "ready"]
-    assert await audited(office) == [("job.retry", "")]
+    assert await site.do(lambda fw: site.site.jobs.retry_matching(fw, asked)) == (3, None)
+    assert await site.do(lambda fw: site.site.jobs.retry_matching(fw, asked)) == (0, None)
+    assert [job.state for job in await listed(site)] == ["scheduled", "ready", "ready", "ready"]
+    assert await audited(site) == [("job.retry", "")]
 
 
 async def test_retry_matching_retries_job_that_fails_again_once(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    site: VirtualSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever repeats the call would never end otherwise (O-222)."""
     monkeypatch.setattr("fw_actors.ops.queued_jobs.MAX_CHANGED_JOBS", 2)
-    store, control = office.site.store, office.site.jobs
-    numbers = [await failed_job(office) for _ in range(3)]
+    store, control = site.site.store, site.site.jobs
+    numbers = [await failed_job(site) for _ in range(3)]
 
     def fail_again(tx: Tx) -> None:
         for number in numbers[1:]:
             fail(tx, number)
 
-    first = await office.do(lambda fw: control.retry_matching(fw, JobFilter()))
+    first = await site.do(lambda fw: control.retry_matching(fw, JobFilter()))
     assert (first.changed, first.next) == (2, numbers[1])
     await store.write(fail_again)
-    last = await office.do(lambda fw: control.retry_matching(fw, JobFilter(), first.next))
+    last = await site.do(lambda fw: control.retry_matching(fw, JobFilter(), first.next))
     assert last == (1, None)
-    assert [job.state for job in await listed(office)] == ["failed", "failed", "ready"]
+    assert [job.state for job in await listed(site)] == ["failed", "failed", "ready"]
 
 
-async def test_job_operations_require_an_unscoped_system_manager(office: Office) -> None:
-    number = await failed_job(office)
-    await office.do(
+async def test_job_operations_require_an_unscoped_system_manager(site: VirtualSite) -> None:
+    number = await failed_job(site)
+    await site.do(
         lambda fw: fw.new_doc("User", name="wendy", email="wendy@x.test", roles=[]).insert()
     )
-    control = office.site.jobs
+    control = site.site.jobs
     for act in (
         lambda fw: control.listed(fw, JobFilter()),
         control.functions,
@@ -218,25 +218,25 @@ async def test_job_operations_require_an_unscoped_system_manager(office: Office)
         lambda fw: control.cancel_matching(fw, JobFilter()),
     ):
         with pytest.raises(PermissionDeniedError):
-            await office.site.write("wendy", act)
+            await site.site.write("wendy", act)
 
 
-async def test_job_list_names_a_bad_filter_or_limit(office: Office) -> None:
-    control = office.site.jobs
+async def test_job_list_names_a_bad_filter_or_limit(site: VirtualSite) -> None:
+    control = site.site.jobs
     for field, asked, limit in (
         ("queue", JobFilter(queue="webhook"), 1),
         ("state", JobFilter(state="done"), 1),
         ("limit", JobFilter(), 501),
     ):
         with pytest.raises(BadRequestError) as refused:
-            await office.do(partial(control.listed, asked=asked, limit=limit))
+            await site.do(partial(control.listed, asked=asked, limit=limit))
         assert refused.value.extra["field"] == field
 
 
-async def test_job_list_seeks_its_queues_in_the_index(office: Office) -> None:
+async def test_job_list_seeks_its_queues_in_the_index(site: VirtualSite) -> None:
     def explained(fw: Any) -> list[Any]:
-        return accesses(fw.tx, lambda: office.site.jobs.listed(fw, JobFilter(state="failed")))
+        return accesses(fw.tx, lambda: site.site.jobs.listed(fw, JobFilter(state="failed")))
 
-    found = [each for each in await office.do(explained) if each.table == "fw_job"]
+    found = [each for each in await site.do(explained) if each.table == "fw_job"]
     assert found
     assert all("queue" in each.sought for each in found), found

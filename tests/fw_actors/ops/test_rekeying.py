@@ -12,7 +12,7 @@ from fw_actors.errors import ConfigurationError, ConflictError
 from fw_actors.ops import stored_secrets
 from fw_actors.ops.stored_secrets import Rekeying
 from fw_actors.runtime import SeededEntropy
-from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from tests.site_kit import SECRET_KEY
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -34,23 +34,23 @@ def vault(key: str) -> VaultCipher:
     return VaultCipher(key, SeededEntropy(7))
 
 
-def rekeying_of(office: Office, old: str = SECRET_KEY, new: str = NEW_KEY) -> Rekeying:
-    return Rekeying(office.site.store, office.site.registry, vault(old), vault(new))
+def rekeying_of(site: VirtualSite, old: str = SECRET_KEY, new: str = NEW_KEY) -> Rekeying:
+    return Rekeying(site.site.store, site.site.registry, vault(old), vault(new))
 
 
-async def fill(office: Office) -> None:
+async def fill(site: VirtualSite) -> None:
     """Store secrets in a Webhook, in documents and in rows of a table."""
-    await office.subscribe(secret="of the webhook, as long as it has to be")
+    await site.subscribe(secret="of the webhook, as long as it has to be")
 
     def orders(fw: Any) -> None:
         for n in range(MORE):
             row = {"item": "tea", "token": f"row {n}"}
             fw.new_doc("Sales Order", title="x", token=f"order {n}", lines=[row]).insert()
 
-    await office.do(orders)
+    await site.do(orders)
 
 
-async def opened(office: Office) -> set[str]:
+async def opened(site: VirtualSite) -> set[str]:
     """Every secret, as app code reads it."""
 
     def read(fw: Any) -> set[str]:
@@ -60,7 +60,7 @@ async def opened(office: Office) -> set[str]:
         found |= {line.vault("token") for order in orders for line in order.lines}
         return found | {hook.vault("secret") for hook in hooks}
 
-    return await office.do(read)
+    return await site.do(read)
 
 
 EVERY = {
@@ -70,33 +70,33 @@ EVERY = {
 }
 
 
-async def everything_else(office: Office) -> list[Any]:
+async def everything_else(site: VirtualSite) -> list[Any]:
     """Read all that a change of secrets must not alter."""
     return [
-        await office.sql("SELECT name, modified, modified_by FROM doc_sales_order ORDER BY name"),
-        await office.sql("SELECT name, modified FROM doc_webhook ORDER BY name"),
-        await office.sql("SELECT count(*) AS n FROM doc_version"),
-        await office.sql("SELECT count(*) AS n FROM doc_webhook_delivery"),
-        await office.sql("SELECT count(*) AS n FROM fw_job"),
+        await site.sql("SELECT name, modified, modified_by FROM doc_sales_order ORDER BY name"),
+        await site.sql("SELECT name, modified FROM doc_webhook ORDER BY name"),
+        await site.sql("SELECT count(*) AS n FROM doc_version"),
+        await site.sql("SELECT count(*) AS n FROM doc_webhook_delivery"),
+        await site.sql("SELECT count(*) AS n FROM fw_job"),
     ]
 
 
 async def test_rekeying_moves_all_secrets_and_changes_nothing_else(
     tmp_path: Path,
 ) -> None:
-    async with open_office(tmp_path) as office:
-        await fill(office)
-        before = await everything_else(office)
-        count = await rekeying_of(office).count()
+    async with open_virtual_site(tmp_path) as site:
+        await fill(site)
+        before = await everything_else(site)
+        count = await rekeying_of(site).count()
         assert (count.old, count.new, count.lost) == (1 + 2 * MORE, 0, [])
         moved: list[int] = []
-        await rekeying_of(office).run(moved.append)
+        await rekeying_of(site).run(moved.append)
         assert sum(moved) == 1 + 2 * MORE
         assert max(moved) == 2, "a transaction holds a batch and no more"
-        assert await everything_else(office) == before
-    async with open_office(tmp_path, secrets={"key": NEW_KEY}) as office:
-        assert await opened(office) == EVERY
-        count = await rekeying_of(office).count()
+        assert await everything_else(site) == before
+    async with open_virtual_site(tmp_path, secrets={"key": NEW_KEY}) as site:
+        assert await opened(site) == EVERY
+        count = await rekeying_of(site).count()
         assert (count.old, count.new, count.lost) == (0, 1 + 2 * MORE, [])
 
 
@@ -104,8 +104,8 @@ async def test_rekeying_moves_all_secrets_and_changes_nothing_else(
 async def test_rekeying_resumes_and_keeps_the_site_closed_until_done(
     tmp_path: Path, batches: int
 ) -> None:
-    async with open_office(tmp_path) as office:
-        await fill(office)
+    async with open_virtual_site(tmp_path) as site:
+        await fill(site)
         left = batches
 
         def cut_off(_: int) -> None:
@@ -115,14 +115,14 @@ async def test_rekeying_resumes_and_keeps_the_site_closed_until_done(
                 raise CutOffError
 
         with pytest.raises(CutOffError):
-            await rekeying_of(office).run(cut_off)
+            await rekeying_of(site).run(cut_off)
         for key in (SECRET_KEY, NEW_KEY):
             with pytest.raises(ConfigurationError, match="being moved to another FW_SECRET_KEY"):
-                async with open_office(tmp_path, secrets={"key": key}):
+                async with open_virtual_site(tmp_path, secrets={"key": key}):
                     pass
-        await rekeying_of(office).run(lambda _: None)
-    async with open_office(tmp_path, secrets={"key": NEW_KEY}) as office:
-        assert await opened(office) == EVERY
+        await rekeying_of(site).run(lambda _: None)
+    async with open_virtual_site(tmp_path, secrets={"key": NEW_KEY}) as site:
+        assert await opened(site) == EVERY
 
 
 @pytest.mark.parametrize("secrets", [{"key": SECRET_KEY}, {}])
@@ -130,52 +130,48 @@ async def test_site_refuses_the_old_key_after_rekeying(
     tmp_path: Path, secrets: dict[str, str]
 ) -> None:
     """A service with the old key would fail every delivery permanently (B-167: no retries)."""
-    async with open_office(tmp_path) as office:
-        await rekeying_of(office).run(lambda _: None)
+    async with open_virtual_site(tmp_path) as site:
+        await rekeying_of(site).run(lambda _: None)
     with pytest.raises(ConfigurationError, match="moved to another FW_SECRET_KEY"):
-        async with open_office(tmp_path, secrets=secrets):
+        async with open_virtual_site(tmp_path, secrets=secrets):
             pass
 
 
 async def test_store_never_rekeyed_opens_with_any_key(tmp_path: Path) -> None:
-    async with open_office(tmp_path) as office:
-        await fill(office)
-    async with open_office(tmp_path, secrets={"key": "a third"}) as office:
-        assert office.site.vault.key_id
+    async with open_virtual_site(tmp_path) as site:
+        await fill(site)
+    async with open_virtual_site(tmp_path, secrets={"key": "a third"}) as site:
+        assert site.site.vault.key_id
 
 
-async def test_rekeying_reports_and_keeps_an_unreadable_value(office: Office) -> None:
-    await fill(office)
-    ((name, sealed),) = await office.sql("SELECT name, secret FROM doc_webhook")
-    ((order, _),) = await office.sql(
-        "SELECT name, token FROM doc_sales_order ORDER BY name LIMIT 1"
-    )
+async def test_rekeying_reports_and_keeps_an_unreadable_value(site: VirtualSite) -> None:
+    await fill(site)
+    ((name, sealed),) = await site.sql("SELECT name, secret FROM doc_webhook")
+    ((order, _),) = await site.sql("SELECT name, token FROM doc_sales_order ORDER BY name LIMIT 1")
     lost = vault("a third").seal("x", "Sales Order", "token", "elsewhere")
-    await office.sql(
+    await site.sql(
         "UPDATE doc_sales_order SET token = :lost WHERE name = :name", lost=lost, name=order
     )
-    count = await rekeying_of(office).count()
+    count = await rekeying_of(site).count()
     assert [(each.doctype, each.field, each.name) for each in count.lost] == [
         ("Sales Order", "token", order)
     ]
-    await rekeying_of(office).run(lambda _: None)
-    ((after,),) = await office.sql(
-        "SELECT token FROM doc_sales_order WHERE name = :name", name=order
-    )
+    await rekeying_of(site).run(lambda _: None)
+    ((after,),) = await site.sql("SELECT token FROM doc_sales_order WHERE name = :name", name=order)
     assert after == lost
-    ((moved,),) = await office.sql("SELECT secret FROM doc_webhook WHERE name = :n", n=name)
+    ((moved,),) = await site.sql("SELECT secret FROM doc_webhook WHERE name = :n", n=name)
     assert moved != sealed
 
 
-async def test_rekeying_refuses_other_keys_until_it_is_finished(office: Office) -> None:
-    await fill(office)
+async def test_rekeying_refuses_other_keys_until_it_is_finished(site: VirtualSite) -> None:
+    await fill(site)
 
     def cut_off(_: int) -> None:
         raise CutOffError
 
     with pytest.raises(CutOffError):
-        await rekeying_of(office).run(cut_off)
+        await rekeying_of(site).run(cut_off)
     with pytest.raises(ConflictError, match="between other keys"):
-        await rekeying_of(office, new="a third").run(lambda _: None)
-    await rekeying_of(office, old=NEW_KEY, new=SECRET_KEY).run(lambda _: None)
-    assert await opened(office) == EVERY, "going back is finishing it, too"
+        await rekeying_of(site, new="a third").run(lambda _: None)
+    await rekeying_of(site, old=NEW_KEY, new=SECRET_KEY).run(lambda _: None)
+    assert await opened(site) == EVERY, "going back is finishing it, too"

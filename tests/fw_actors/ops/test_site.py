@@ -10,7 +10,7 @@ import trio
 
 from fw_actors.errors import ConfigurationError, NotFoundError, PasswordPolicyError
 from fw_actors.store import StoreError
-from tests.fw_actors.office import APPS, Office, open_office
+from tests.fw_actors.virtual_site_kit import APPS, VirtualSite, open_virtual_site
 from tests.site_kit import database_of, inline_site
 
 ROLES = ["Auditor", "Boss", "Event Publisher", "Exporter", "Note Chair", "Note Writer", "Reader"]
@@ -18,72 +18,72 @@ ROLES += ["Seller", "System Manager"]
 
 
 async def test_site_start_makes_the_roles_of_framework_and_apps(
-    office: Office, tmp_path: Path
+    site: VirtualSite, tmp_path: Path
 ) -> None:
     """The roles of the first start (A-17) and those that an app names (D-168)."""
-    for opened in (office, None):
-        async with open_office(tmp_path) as again:
-            site = opened or again
-            rows = await site.sql("SELECT name FROM doc_role ORDER BY name")
+    for given in (site, None):
+        async with open_virtual_site(tmp_path) as again:
+            opened = given or again
+            rows = await opened.sql("SELECT name FROM doc_role ORDER BY name")
             assert [name for (name,) in rows] == ROLES
 
 
-async def test_site_start_restores_a_deleted_role(office: Office, tmp_path: Path) -> None:
-    await office.do(lambda fw: fw.get_doc("Role", "Reader").delete())
-    async with open_office(tmp_path) as again:
+async def test_site_start_restores_a_deleted_role(site: VirtualSite, tmp_path: Path) -> None:
+    await site.do(lambda fw: fw.get_doc("Role", "Reader").delete())
+    async with open_virtual_site(tmp_path) as again:
         assert await again.do(lambda fw: fw.exists("Role", "Reader")) == "Reader"
 
 
 async def test_site_keeps_documents_and_installation_key_over_a_restart(tmp_path: Path) -> None:
-    async with open_office(tmp_path) as first:
+    async with open_virtual_site(tmp_path) as first:
         await first.do(lambda fw: fw.new_doc("Sales Order", title="kept").insert())
         key = first.site.installation_key
-    async with open_office(tmp_path) as second:
+    async with open_virtual_site(tmp_path) as second:
         assert (await second.do(lambda fw: fw.get_doc("Sales Order", "SO-00001"))).title == "kept"
         assert second.site.installation_key == key
 
 
-async def test_rollback_returns_the_result_and_stores_nothing(office: Office) -> None:
+async def test_rollback_returns_the_result_and_stores_nothing(site: VirtualSite) -> None:
     """Writes are rolled back without `--commit` (C-120)."""
 
     def work(fw: Any) -> str:
         return str(fw.new_doc("Sales Order", title="t").insert().name)
 
-    assert await office.site.rollback("Administrator", work) == "SO-00001"
-    assert await office.do(lambda fw: fw.count("Sales Order")) == 0
+    assert await site.site.rollback("Administrator", work) == "SO-00001"
+    assert await site.do(lambda fw: fw.count("Sales Order")) == 0
 
 
-async def test_rollback_raises_the_error_of_its_call(office: Office) -> None:
+async def test_rollback_raises_the_error_of_its_call(site: VirtualSite) -> None:
     with pytest.raises(ZeroDivisionError):
-        await office.site.rollback("Administrator", lambda fw: 1 // 0)
+        await site.site.rollback("Administrator", lambda fw: 1 // 0)
 
 
-async def test_write_that_raises_stores_nothing(office: Office) -> None:
+async def test_write_that_raises_stores_nothing(site: VirtualSite) -> None:
     def work(fw: Any) -> None:
         fw.new_doc("Sales Order", title="t").insert()
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await office.do(work)
-    assert await office.do(lambda fw: fw.count("Sales Order")) == 0
+        await site.do(work)
+    assert await site.do(lambda fw: fw.count("Sales Order")) == 0
 
 
 @pytest.mark.parametrize("user", ["nobody", "Guest", "administrator", ""])
-async def test_site_refuses_unknown_users(office: Office, user: str) -> None:
+async def test_site_refuses_unknown_users(site: VirtualSite, user: str) -> None:
     with pytest.raises(NotFoundError):
-        await office.do(lambda fw: None, user)
+        await site.do(lambda fw: None, user)
 
 
-async def test_administrator_has_all_permissions_and_no_account(office: Office) -> None:
+async def test_administrator_has_all_permissions_and_no_account(site: VirtualSite) -> None:
     """`Administrator` has every permission (C-103) and cannot sign in (A-16)."""
-    await office.do(lambda fw: fw.new_doc("Sales Order", title="t").insert())
-    assert await office.do(lambda fw: fw.exists("User", "Administrator")) is None
+    await site.do(lambda fw: fw.new_doc("Sales Order", title="t").insert())
+    assert await site.do(lambda fw: fw.exists("User", "Administrator")) is None
 
 
-async def test_hash_password_applies_the_policy(office: Office) -> None:
+async def test_hash_password_applies_the_policy(site: VirtualSite) -> None:
     """The policy is obeyed by all call sites (A-130)."""
     with pytest.raises(PasswordPolicyError):
-        await office.site.hash_password("ada@x.test", "ada", "ada@x.test")
+        await site.site.hash_password("ada@x.test", "ada", "ada@x.test")
 
 
 async def test_site_reports_all_app_problems_before_it_opens_the_store(tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ async def test_site_refuses_an_unknown_database_without_its_url(tmp_path: Path) 
     assert "FW_DATABASE" in str(refusal.value)
 
 
-async def test_site_read_cannot_write(office: Office) -> None:
+async def test_site_read_cannot_write(site: VirtualSite) -> None:
     with pytest.raises(StoreError):
-        await office.site.read(
+        await site.site.read(
             "Administrator", lambda fw: fw.new_doc("Sales Order", title="t").insert()
         )

@@ -10,7 +10,7 @@ import pytest
 
 from fw_actors.documents import rest
 from fw_actors.errors import PermissionDeniedError, ValidationError
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -19,31 +19,31 @@ NAME = "SO-00001"
 
 
 @pytest.fixture
-async def order(office: Office) -> Office:
+async def order(site: VirtualSite) -> VirtualSite:
     """An order with two rows, as it was inserted."""
     lines = [{"item": "a", "rate": 1}, {"item": "b", "rate": 2}]
-    await office.do(lambda fw: rest.insert(fw, ORDER, {"title": "t", "lines": lines}))
-    return office
+    await site.do(lambda fw: rest.insert(fw, ORDER, {"title": "t", "lines": lines}))
+    return site
 
 
-async def versions(office: Office) -> list[dict[str, Any]]:
+async def versions(site: VirtualSite) -> list[dict[str, Any]]:
     def read(fw: Any) -> list[dict[str, Any]]:
         fields = ["ref_doctype", "docname", "data", "request_id", "owner"]
         return list(fw.get_all("Version", fields=fields, order_by="creation, name"))
 
-    return await office.site.read("Administrator", read)
+    return await site.site.read("Administrator", read)
 
 
-async def changed(office: Office, fn: Callable[[Any], Any]) -> dict[str, Any]:
+async def changed(site: VirtualSite, fn: Callable[[Any], Any]) -> dict[str, Any]:
     """Run `fn`; the data of the one Version that it made."""
-    await office.do(fn)
-    (version,) = await versions(office)
+    await site.do(fn)
+    (version,) = await versions(site)
     data: dict[str, Any] = version["data"]
     return data
 
 
-async def test_version_records_fields_owner_and_request_of_a_save(order: Office) -> None:
-    await order.hire("ada", "System Manager", password=None)
+async def test_version_records_fields_owner_and_request_of_a_save(order: VirtualSite) -> None:
+    await order.add_account("ada", "System Manager", password=None)
     values = {"title": "u", "margin": 1.5}
     await order.site.write("ada", lambda fw: rest.save(fw, ORDER, NAME, values), "request-1")
     (version,) = await versions(order)
@@ -53,12 +53,12 @@ async def test_version_records_fields_owner_and_request_of_a_save(order: Office)
     }  # fmt: skip
 
 
-async def test_version_is_not_made_by_insert_or_unchanged_save(order: Office) -> None:
+async def test_version_is_not_made_by_insert_or_unchanged_save(order: VirtualSite) -> None:
     await order.do(lambda fw: rest.save(fw, ORDER, NAME, {"title": "t"}))
     assert await versions(order) == []
 
 
-async def test_version_records_submit_and_cancel_as_docstatus(order: Office) -> None:
+async def test_version_records_submit_and_cancel_as_docstatus(order: VirtualSite) -> None:
     def work(fw: Any) -> None:
         fw.get_doc(ORDER, NAME).submit().cancel()
 
@@ -70,7 +70,7 @@ async def test_version_records_submit_and_cancel_as_docstatus(order: Office) -> 
     ]
 
 
-async def test_version_records_added_changed_and_removed_rows(order: Office) -> None:
+async def test_version_records_added_changed_and_removed_rows(order: VirtualSite) -> None:
     kept = (await order.sql("SELECT name FROM doc_orderline WHERE item = 'a'"))[0][0]
     gone = (await order.sql("SELECT name FROM doc_orderline WHERE item = 'b'"))[0][0]
     lines = [{"item": "new", "rate": 5}, {"name": kept, "item": "a", "rate": 9}]
@@ -87,7 +87,7 @@ async def test_version_records_added_changed_and_removed_rows(order: Office) -> 
     ]  # fmt: skip
 
 
-async def test_version_contains_no_secret(order: Office) -> None:
+async def test_version_contains_no_secret(order: VirtualSite) -> None:
     """A secret is absent from Versions (D-223, D-70)."""
     kept = (await order.sql("SELECT name FROM doc_orderline WHERE item = 'a'"))[0][0]
     secrets = {"token": "s-vault", "pin": "s-pin", "line_secret": "s-name"}
@@ -98,7 +98,7 @@ async def test_version_contains_no_secret(order: Office) -> None:
     assert {"table": "lines", "row": kept, "change": "changed", "changed": {}} in data["rows"]
 
 
-async def test_version_contains_no_secret_of_added_or_removed_rows(order: Office) -> None:
+async def test_version_contains_no_secret_of_added_or_removed_rows(order: VirtualSite) -> None:
     """A secret is absent from Versions (D-223, D-70), also where a row comes or goes with it."""
     secrets = {"token": "s-vault", "pin": "s-pin", "line_secret": "s-name"}
     line = {"item": "with secrets", "rate": 1}
@@ -112,20 +112,20 @@ async def test_version_contains_no_secret_of_added_or_removed_rows(order: Office
 
 
 async def test_version_of_a_changed_secret_names_no_field(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
-    await office.do(lambda fw: rest.insert(fw, "Sample", {"name": "s", "pin": "one"}))
+    await site.do(lambda fw: rest.insert(fw, "Sample", {"name": "s", "pin": "one"}))
     save = rest.save
-    data = await changed(office, lambda fw: save(fw, "Sample", "s", {"pin": "two"}))
+    data = await changed(site, lambda fw: save(fw, "Sample", "s", {"pin": "two"}))
     assert data == {"changed": {}, "rows": []}
 
 
-async def test_version_records_a_field_written_by_db_set(order: Office) -> None:
+async def test_version_records_a_field_written_by_db_set(order: VirtualSite) -> None:
     data = await changed(order, lambda fw: fw.get_doc(ORDER, NAME).db_set("title", "u"))
     assert data == {"changed": {"title": ["t", "u"]}, "rows": []}
 
 
-async def test_version_records_a_rename_and_follows_it(order: Office) -> None:
+async def test_version_records_a_rename_and_follows_it(order: VirtualSite) -> None:
     def work(fw: Any) -> None:
         doc = fw.get_doc(ORDER, NAME)
         doc.title = "u"
@@ -138,20 +138,20 @@ async def test_version_records_a_rename_and_follows_it(order: Office) -> None:
     assert renamed in [version["data"] for version in found]
 
 
-async def test_version_is_not_made_by_a_refused_write(order: Office) -> None:
+async def test_version_is_not_made_by_a_refused_write(order: VirtualSite) -> None:
     with pytest.raises(ValidationError):
         await order.do(lambda fw: rest.save(fw, ORDER, NAME, {"title": "refuse"}))
     assert await versions(order) == []
 
 
-async def test_version_and_error_log_cannot_be_inserted(office: Office) -> None:
+async def test_version_and_error_log_cannot_be_inserted(site: VirtualSite) -> None:
     for doctype in ("Version", "Error Log"):
         with pytest.raises(PermissionDeniedError, match="only be written by the service"):
-            await office.do(lambda fw, d=doctype: rest.insert(fw, d, {}))  # type: ignore[misc]
+            await site.do(lambda fw, d=doctype: rest.insert(fw, d, {}))  # type: ignore[misc]
 
 
 async def test_version_is_complete_if_a_hook_saves_again(
-    order: Office, monkeypatch: pytest.MonkeyPatch
+    order: VirtualSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The changes of the outer save were in neither of the two Versions (D-223)."""
 

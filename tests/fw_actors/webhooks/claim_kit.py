@@ -11,7 +11,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 RUNS = ServiceState(running=True)
 
@@ -49,9 +49,9 @@ class FreeSlots(EvenLimits):
 class ClaimingProcess:
     """A process that claims and settles by hand."""
 
-    def __init__(self, office: Office) -> None:
-        self._store = office.site.store
-        self._deliveries = Deliveries(office.site.registry, Backoff(0.1, 0.1))
+    def __init__(self, site: VirtualSite) -> None:
+        self._store = site.site.store
+        self._deliveries = Deliveries(site.site.registry, Backoff(0.1, 0.1))
 
     async def claim(self, most: int = 100) -> list[LeasedDelivery]:
         batch = await self._store.write(
@@ -79,14 +79,14 @@ class ClaimingProcess:
         await self._store.write(lambda tx: self._deliveries.release(tx, due))
 
 
-async def emit(office: Office, *documents: str) -> list[str]:
+async def emit(site: VirtualSite, *documents: str) -> list[str]:
     """Emit one event about each document, in one transaction."""
     events = [
         {"name": "note.shared", "data": {"of": each, "n": n},
          "reference": {"doctype": "Note", "name": each}}
         for n, each in enumerate(documents)
     ]  # fmt: skip
-    emitted = await office.do(lambda fw: fw.webhooks.emit_many(events))
+    emitted = await site.do(lambda fw: fw.webhooks.emit_many(events))
     return [name for each in emitted for name in each["deliveries"]]
 
 
@@ -95,16 +95,16 @@ def of(dues: list[LeasedDelivery]) -> list[str]:
 
 
 class OutcomeDepot:
-    """An office whose deliveries end as the test says."""
+    """A site whose deliveries end as the test says."""
 
-    def __init__(self, office: Office) -> None:
-        self.office = office
-        self._deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
+    def __init__(self, site: VirtualSite) -> None:
+        self.site = site
+        self._deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0))
 
     async def ended(self, *kinds: str, **fields: Any) -> str:
         """Make a delivery whose attempts have these endings; return its id."""
-        await self.office.subscribe(**fields)
-        emitted = await self.office.do(lambda fw: fw.webhooks.emit("note.shared", {"n": 1}))
+        await self.site.subscribe(**fields)
+        emitted = await self.site.do(lambda fw: fw.webhooks.emit("note.shared", {"n": 1}))
         for kind in kinds:
             await self.attempt(kind)
         delivery: str = emitted["deliveries"][-1]
@@ -119,17 +119,17 @@ class OutcomeDepot:
                 batch = self._deliveries.outcome_batch([(due, outcome)])
                 assert self._deliveries.settle_all(tx, batch) != [None]
 
-        await self.office.site.store.write(once)
+        await self.site.site.store.write(once)
 
     async def replay(self, delivery: str, user: str = "boss", request_id: str = "r-1") -> Any:
-        site = self.office.site
+        site = self.site.site
         return await site.write(user, lambda fw: site.replays.replay(fw, delivery), request_id)
 
     async def row(self) -> dict[str, Any]:
-        return (await self.office.deliveries())[-1]
+        return (await self.site.deliveries())[-1]
 
     async def audit(self) -> list[tuple[Any, ...]]:
-        return await self.office.sql(
+        return await self.site.sql(
             "SELECT action, target, detail, actor, request_id FROM doc_audit_event"
             " WHERE action IN ('webhook.replay', 'Denied')"
         )

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.fw_actors.office import Office, office
+from tests.fw_actors.virtual_site_kit import VirtualSite, site
 from tests.fw_actors.webhooks.lease_depot import LeaseDepot
 from tests.virtual_time import in_virtual_time
 
-__all__ = ["office"]
+__all__ = ["site"]
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(params=[True, False], ids=["packed", "row by row"])
-async def depot(office: Office, request: pytest.FixtureRequest) -> LeaseDepot:
-    return LeaseDepot(office, packed=request.param)
+async def depot(site: VirtualSite, request: pytest.FixtureRequest) -> LeaseDepot:
+    return LeaseDepot(site, packed=request.param)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,7 +13,7 @@ from fw_actors.webhooks.claims import (
     StoredWebhook,
 )
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.fw_actors.webhooks.claim_kit import EvenLimits
 
 
@@ -49,19 +49,19 @@ class SlotsPerWebhook(EvenLimits):
 class LeaseDepot:
     """A site with a Webhook whose deliveries are leased and settled by hand."""
 
-    def __init__(self, office: Office, *, packed: bool = True) -> None:
-        self.office = office
-        self.deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0), packed=packed)
+    def __init__(self, site: VirtualSite, *, packed: bool = True) -> None:
+        self.site = site
+        self.deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0), packed=packed)
         self._tokens = 0
 
     async def emit(self, name: str = "note.shared") -> str:
-        told = await self.office.do(lambda fw: fw.webhooks.emit(name, {"a": "ü"}))
+        told = await self.site.do(lambda fw: fw.webhooks.emit(name, {"a": "ü"}))
         delivery: str = told["deliveries"][0]
         return delivery
 
     async def claim(self, slots: SlotsPerWebhook | None = None) -> ClaimedBatch:
         free, token = slots or SlotsPerWebhook(), self._token()
-        return await self.office.site.store.write(lambda tx: self.deliveries.claim(tx, free, token))
+        return await self.site.site.store.write(lambda tx: self.deliveries.claim(tx, free, token))
 
     async def due(self) -> LeasedDelivery:
         (due,) = (await self.claim()).deliveries
@@ -70,9 +70,9 @@ class LeaseDepot:
     async def settle(
         self, due: LeasedDelivery, kind: str = "DELIVERED", **ended: Any
     ) -> DeliveryStatus | None:
-        at = self.office.site.clock.now()
+        at = self.site.site.clock.now()
         outcome = AttemptOutcome(OutcomeKind[kind], at, **ended)
-        return await self.office.site.store.write(
+        return await self.site.site.store.write(
             lambda tx: self.deliveries.settle_all(
                 tx, self.deliveries.outcome_batch([(due, outcome)])
             )[0]
@@ -81,12 +81,12 @@ class LeaseDepot:
     async def settle_all(
         self, attempts: list[tuple[LeasedDelivery, AttemptOutcome]]
     ) -> Sequence[DeliveryStatus | None]:
-        return await self.office.site.store.write(
+        return await self.site.site.store.write(
             lambda tx: self.deliveries.settle_all(tx, self.deliveries.outcome_batch(attempts))
         )
 
     async def row(self) -> dict[str, Any]:
-        (row,) = await self.office.deliveries()
+        (row,) = await self.site.deliveries()
         return row
 
     def _token(self) -> str:

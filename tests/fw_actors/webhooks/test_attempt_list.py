@@ -18,7 +18,7 @@ from fw_actors.webhooks.attempt_list import (
     attempt_page,
     read_cursor,
 )
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.plans import accesses, unsought
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -28,18 +28,18 @@ BUSY, REFUSED = "status: the receiver answered 503.", "status: the receiver answ
 
 
 class RecordedAttempts:
-    """An office with two Webhooks and some attempts; times count from 1,000."""
+    """A site with two Webhooks and some attempts; times count from 1,000."""
 
-    def __init__(self, office: Office) -> None:
-        self.office = office
+    def __init__(self, site: VirtualSite) -> None:
+        self.site = site
         self.hooks: list[str] = []
         self.names: list[str] = []
 
     async def fill(self) -> None:
         for event in ("note.a", "note.b"):
-            self.hooks.append(await self.office.subscribe(event))
+            self.hooks.append(await self.site.subscribe(event))
         for event in ("note.a", "note.a", "note.b"):
-            told = await self.office.do(partial(_emit, event))
+            told = await self.site.do(partial(_emit, event))
             self.names += told["deliveries"]
         await self.last(0, "Sent", 2, 1030, 200, None)
         await self.earlier(0, 1, "Retrying", 1, 1010, 503, BUSY)
@@ -47,7 +47,7 @@ class RecordedAttempts:
         await self.last(2, "Sent", 1, 1040, 204, None)
 
     async def last(self, n: int, status: str, number: int, at: int, code: int, error: Any) -> None:
-        await self.office.sql(
+        await self.site.sql(
             "UPDATE doc_webhook_delivery SET status = :s, attempts = :n, last_attempt = :at,"
             " response_status = :c, error = :e, duration_ms = 5 WHERE name = :d",
             s=status, n=number, at=at, c=code, e=error, d=self.names[n],
@@ -56,7 +56,7 @@ class RecordedAttempts:
     async def earlier(
         self, n: int, position: int, status: str, number: int, at: int, code: int, error: Any
     ) -> None:
-        await self.office.sql(
+        await self.site.sql(
             "INSERT INTO fw_delivery_attempt (delivery, position, number, status, last_attempt,"
             " response_status, error, duration_ms, webhook) SELECT name, :p, :n, :s, :at, :c, :e,"
             " 5, webhook FROM doc_webhook_delivery WHERE name = :d",
@@ -67,7 +67,7 @@ class RecordedAttempts:
         self, limit: int = 10, before: Any = None, user: str = "Administrator", **wanted: Any
     ) -> AttemptPage:
         asked = AttemptFilter(**wanted)
-        return await self.office.do(lambda fw: attempt_page(fw, asked, limit, before), user)
+        return await self.site.do(lambda fw: attempt_page(fw, asked, limit, before), user)
 
     async def times(self, **wanted: Any) -> list[int]:
         return [each.cursor.ended - 1000 for each in (await self.page(**wanted)).attempts]
@@ -78,8 +78,8 @@ def _emit(event: str, fw: Any) -> Any:
 
 
 @pytest.fixture
-async def log(office: Office) -> RecordedAttempts:
-    log = RecordedAttempts(office)
+async def log(site: VirtualSite) -> RecordedAttempts:
+    log = RecordedAttempts(site)
     await log.fill()
     return log
 
@@ -149,9 +149,9 @@ async def test_attempt_page_has_at_most_limit_attempts(
 async def test_attempt_page_is_refused_to_scoped_manager(log: RecordedAttempts) -> None:
     """A user with access scopes sees no delivery, even as System Manager (A-314)."""
     for name in ("ann", "bob"):
-        await log.office.hire(name, "System Manager", password=None)
+        await log.site.add_account(name, "System Manager", password=None)
     scope = {"user": "bob", "allow": "Role", "for_value": "System Manager"}
-    await log.office.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
+    await log.site.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
     assert len((await log.page(user="ann")).attempts) == 4
     with pytest.raises(PermissionDeniedError):
         await log.page(user="bob")
@@ -189,7 +189,7 @@ async def test_attempt_page_reads_by_indexes_only(
         asked = AttemptFilter(**wanted)
         return accesses(fw.tx, lambda: attempt_page(fw, asked, 50, AttemptCursor(9, "d", 1)))
 
-    found = await log.office.do(explained)
+    found = await log.site.do(explained)
     by_time = {
         "doc_webhook_delivery": "last_attempt name status",
         "fw_delivery_attempt": "last_attempt",
@@ -202,20 +202,20 @@ async def test_attempt_page_reads_by_indexes_only(
 
 async def test_attempt_page_shows_replayed_attempt_once(log: RecordedAttempts) -> None:
     """The last attempt before a replay is an earlier one from then on (O-302)."""
-    site = log.office.site
-    await log.office.do(lambda fw: site.replays.replay(fw, log.names[1]))
+    site = log.site.site
+    await log.site.do(lambda fw: site.replays.replay(fw, log.names[1]))
     assert await log.times(webhook=log.hooks[0]) == [30, 20, 10]
     assert await log.times(error="410") == [20]
 
 
 async def test_attempts_follow_renamed_webhook(log: RecordedAttempts) -> None:
     """A rename is followed by the attempts (B-30)."""
-    await log.office.do(lambda fw: fw.get_doc("Webhook", log.hooks[0]).rename("billing"))
+    await log.site.do(lambda fw: fw.get_doc("Webhook", log.hooks[0]).rename("billing"))
     assert await log.times(webhook="billing", result=FAILED) == [20, 10]
 
 
 async def test_attempt_page_requires_permission_to_list_deliveries(log: RecordedAttempts) -> None:
-    await log.office.hire("wendy")
+    await log.site.add_account("wendy")
     with pytest.raises(PermissionDeniedError):
         await log.page(user="wendy")
 

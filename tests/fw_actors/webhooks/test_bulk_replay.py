@@ -16,7 +16,7 @@ from fw_actors.errors import (
 )
 from fw_actors.webhooks import replay
 from fw_actors.webhooks.replay import ReplayRun, RunOutcomes, outcomes_of
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
 from tests.plans import accesses, unsought
 
@@ -28,23 +28,23 @@ class Bulk(OutcomeDepot):
 
     async def failed(self, count: int) -> list[str]:
         """Make one Webhook, and so many deliveries to it that failed; return their ids."""
-        await self.office.subscribe()
+        await self.site.subscribe()
 
         def emit(fw: Any) -> list[str]:
             told = [fw.webhooks.emit("note.shared", {"n": n}) for n in range(count)]
             return [name for each in told for name in each["deliveries"]]
 
-        made = await self.office.do(emit)
+        made = await self.site.do(emit)
         await self.attempt("REFUSED")
         return list(made)
 
     async def begin(self, filters: list[Any] = FAILED, user: str = "boss") -> Any:
-        site = self.office.site
+        site = self.site.site
         return await site.write(user, lambda fw: site.bulk.begin(fw, filters), "r-9")
 
     async def step(self) -> int:
         """Carry out one batch; return its size."""
-        site = self.office.site
+        site = self.site.site
         run = await site.store.read(site.bulk.running)
         assert run is not None
         names = await site.read(run.user, lambda fw: site.bulk.batch(fw, run))
@@ -52,19 +52,19 @@ class Bulk(OutcomeDepot):
         return len(names)
 
     async def run(self) -> ReplayRun:
-        site = self.office.site
+        site = self.site.site
         run = await site.read("boss", site.bulk.progress)
         assert run is not None
         return run
 
     async def states(self) -> list[str]:
-        return [row["status"] for row in await self.office.deliveries()]
+        return [row["status"] for row in await self.site.deliveries()]
 
 
 @pytest.fixture
-async def bulk(office: Office) -> Bulk:
-    await office.hire("boss", "System Manager", password=None)
-    return Bulk(office)
+async def bulk(site: VirtualSite) -> Bulk:
+    await site.add_account("boss", "System Manager", password=None)
+    return Bulk(site)
 
 
 @pytest.mark.usefixtures("on_both_stores")
@@ -91,10 +91,10 @@ async def test_bulk_replay_restarts_matching_deliveries_in_audited_batches(
 async def test_bulk_replay_skips_unmatched_and_later_deliveries(bulk: Bulk) -> None:
     (kept, *_) = await bulk.failed(3)
     await bulk.begin([["name", "!=", kept]])
-    await bulk.office.do(lambda fw: fw.webhooks.emit("note.shared", {"n": "later"}))
+    await bulk.site.do(lambda fw: fw.webhooks.emit("note.shared", {"n": "later"}))
     await bulk.attempt("REFUSED")
     assert [await bulk.step() for _ in range(2)] == [2, 0]
-    rows = {row["name"]: row["status"] for row in await bulk.office.deliveries()}
+    rows = {row["name"]: row["status"] for row in await bulk.site.deliveries()}
     assert rows[kept] == "Failed"
     assert sorted(rows.values()) == ["Failed", "Failed", "Queued", "Queued"]
 
@@ -117,8 +117,8 @@ async def test_bulk_replay_counts_refusals_by_reason_and_continues(
 ) -> None:
     """A delivery whose Webhook was deleted is refused, without an Audit Event (B-253, O-82)."""
     await bulk.failed(2)
-    gone = await bulk.office.do(lambda fw: fw.get_all("Webhook")[0]["name"])
-    await bulk.office.do(lambda fw: fw.get_doc("Webhook", gone).delete())
+    gone = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
+    await bulk.site.do(lambda fw: fw.get_doc("Webhook", gone).delete())
     await bulk.failed(1)
     await bulk.begin()
     await bulk.step()
@@ -130,7 +130,7 @@ async def test_bulk_replay_counts_refusals_by_reason_and_continues(
 async def test_bulk_replay_ignores_batch_carried_out_twice(bulk: Bulk) -> None:
     await bulk.failed(2)
     run = await bulk.begin()
-    site = bulk.office.site
+    site = bulk.site.site
     names = await site.read("boss", lambda fw: site.bulk.batch(fw, run))
     for _ in range(2):
         await site.write("boss", lambda fw: site.bulk.carry_out(fw, run, names))
@@ -145,21 +145,21 @@ async def test_bulk_replay_stop_leaves_remaining_deliveries_failed(
     await bulk.failed(3)
     run = await bulk.begin()
     await bulk.step()
-    site = bulk.office.site
+    site = bulk.site.site
     stopped = await site.write("boss", site.bulk.stop)
     assert stopped is not None
     assert (stopped.state, stopped.replayed) == ("stopped", 1)
     await site.write("boss", lambda fw: site.bulk.carry_out(fw, run, ["msg_x"]))
     assert sorted(await bulk.states()) == ["Failed", "Failed", "Queued"]
     assert (await bulk.begin()).state == "running"  # the next one may begin
-    assert await bulk.office.sql("SELECT count(*) FROM fw_bulk_replay") == [(2,)]
+    assert await bulk.site.sql("SELECT count(*) FROM fw_bulk_replay") == [(2,)]
 
 
 async def test_bulk_replay_ignores_batch_after_stop(bulk: Bulk) -> None:
     """Decisions, Console, `stopReplay`: late results leave the run stopped."""
     await bulk.failed(2)
     run = await bulk.begin()
-    site = bulk.office.site
+    site = bulk.site.site
     names = await site.read("boss", lambda fw: site.bulk.batch(fw, run))
     await site.write("boss", site.bulk.stop)
     for late in (names, []):
@@ -172,7 +172,7 @@ async def test_bulk_replay_late_result_does_not_end_next_run(bulk: Bulk, late: s
     """A run sends again all deliveries that match (B-257)."""
     await bulk.failed(1)
     before = await bulk.begin()
-    site = bulk.office.site
+    site = bulk.site.site
     await site.write("boss", site.bulk.stop)
     await bulk.begin()
     if late == "its end":
@@ -196,29 +196,29 @@ async def test_bulk_replay_refuses_missing_or_unknown_filters(
 ) -> None:
     with pytest.raises(BadRequestError):
         await bulk.begin(filters)
-    assert await bulk.office.site.read("boss", bulk.office.site.bulk.progress) is None
+    assert await bulk.site.site.read("boss", bulk.site.site.bulk.progress) is None
 
 
 @pytest.mark.parametrize("role", ["Event Publisher", "System Manager"])
 @pytest.mark.usefixtures("on_both_stores")
 async def test_bulk_replay_denies_unauthorized_user_on_record(bulk: Bulk, role: str) -> None:
     """A user without the role, or with access scopes, is Denied, without detail (O-81, B-255)."""
-    office = bulk.office
-    await office.hire("other", role, password=None)
+    site = bulk.site
+    await site.add_account("other", role, password=None)
     if role == "System Manager":
         scope = {"user": "other", "allow": "User", "for_value": "boss"}
-        await office.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
+        await site.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
     await bulk.failed(1)
     assert isinstance(await bulk.begin(user="other"), PermissionDeniedError)
     assert await bulk.audit() == [("Denied", "Webhook Delivery", None, "other", "r-9")]
-    for look in (office.site.bulk.progress, office.site.bulk.stop):
+    for look in (site.site.bulk.progress, site.site.bulk.stop):
         with pytest.raises(PermissionDeniedError):
-            await office.site.write("other", look)
+            await site.site.write("other", look)
     assert await bulk.states() == ["Failed"]
 
 
 async def test_bulk_replay_fails_once_its_user_loses_role(bulk: Bulk) -> None:
-    await bulk.office.hire("second", "System Manager", password=None)
+    await bulk.site.add_account("second", "System Manager", password=None)
     await bulk.failed(1)
     await bulk.begin()
 
@@ -227,9 +227,9 @@ async def test_bulk_replay_fails_once_its_user_loses_role(bulk: Bulk) -> None:
         boss.roles = []
         boss.save()
 
-    await bulk.office.do(demote)
+    await bulk.site.do(demote)
     await bulk.step()
-    site = bulk.office.site
+    site = bulk.site.site
     run = await site.read("second", site.bulk.progress)
     assert run is not None
     assert (run.state, run.replayed) == ("failed", 0)
@@ -243,14 +243,14 @@ async def test_bulk_replay_batch_reads_name_index_without_sorting(bulk: Bulk, fi
     """With an index of the filter each batch would sort all matching rows."""
     await bulk.failed(1)
     run = await bulk.begin([[field, "=", "Failed"]])
-    site = bulk.office.site
+    site = bulk.site.site
     found = await site.read("boss", lambda fw: accesses(fw.tx, lambda: site.bulk.batch(fw, run)))
     assert [each.sought for each in found] == [{"name"}]  # a sort would be one more
     assert unsought(found, doc_webhook_delivery="name") == []
 
 
 async def outcomes(bulk: Bulk, run: str, most: int = 4) -> RunOutcomes:
-    site = bulk.office.site
+    site = bulk.site.site
     return await site.read("boss", lambda fw: outcomes_of(fw.tx, site.bulk.get(fw, run), most))
 
 
@@ -284,7 +284,7 @@ async def test_run_outcomes_are_counted_by_run_index(bulk: Bulk) -> None:
     """No table is scanned as a whole (O-300)."""
     await bulk.failed(1)
     run = await bulk.begin()
-    found = await bulk.office.site.store.write(
+    found = await bulk.site.site.store.write(
         lambda tx: accesses(tx, lambda: outcomes_of(tx, run, 5))
     )
     assert unsought(found, doc_webhook_delivery="replay_run") == []
@@ -294,7 +294,7 @@ async def test_run_outcomes_are_counted_by_run_index(bulk: Bulk) -> None:
 async def test_command_replay_run_is_kept_and_skipped_by_service(bulk: Bulk) -> None:
     """A run of `fw webhooks replay` shows as stopped until it is done (O-301)."""
     names = await bulk.failed(3)
-    site = bulk.office.site
+    site = bulk.site.site
     run = await site.write("boss", lambda fw: site.bulk.begin_foreground(fw, FAILED, 3))
     assert await site.store.read(site.bulk.running) is None, "the service leaves it alone"
     for part, state in ((names[:2], "stopped"), ([names[2], "msg_x"], "done")):
@@ -306,18 +306,18 @@ async def test_command_replay_run_is_kept_and_skipped_by_service(bulk: Bulk) -> 
 
 
 def _replay_part(bulk: Bulk, run: ReplayRun, names: list[str], fw: Any, *, last: bool) -> None:
-    bulk.office.site.bulk.replay_part(fw, run, names, last=last)
+    bulk.site.site.bulk.replay_part(fw, run, names, last=last)
 
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_bulk_replay_keeps_20_newest_runs_and_running_run(bulk: Bulk) -> None:
     """The last 20 runs and the run in progress are kept (O-301)."""
     running = await bulk.begin()
-    site = bulk.office.site
+    site = bulk.site.site
     runs = []
     for _ in range(21):
         runs.append(await site.write("boss", lambda fw: site.bulk.begin_foreground(fw, FAILED, 0)))
-        await bulk.office.sql("UPDATE fw_bulk_replay SET begun = begun - 1")
+        await bulk.site.sql("UPDATE fw_bulk_replay SET begun = begun - 1")
     kept = await site.read("boss", site.bulk.all)
     assert {each.id for each in kept} == {each.id for each in runs[1:]}
     assert (await bulk.run()).id == running.id
@@ -327,8 +327,8 @@ async def test_bulk_replay_keeps_20_newest_runs_and_running_run(bulk: Bulk) -> N
 
 async def test_bulk_replay_list_requires_permission_to_replay(bulk: Bulk) -> None:
     """Only System Managers without access scopes replay (B-255)."""
-    await bulk.office.hire("other", "Event Publisher", password=None)
-    site = bulk.office.site
+    await bulk.site.add_account("other", "Event Publisher", password=None)
+    site = bulk.site.site
     for look in (site.bulk.all, lambda fw: site.bulk.get(fw, "x")):
         with pytest.raises(PermissionDeniedError):
             await site.read("other", look)
@@ -338,9 +338,9 @@ async def test_bulk_replay_of_user_renamed_during_a_batch_continues(bulk: Bulk) 
     """Neither does the batch run as another user of the name, nor does the run fail (B-257)."""
     deliveries = await bulk.failed(1)
     await bulk.begin()
-    site, run = bulk.office.site, await bulk.run()
-    await bulk.office.do(lambda fw: fw.get_doc("User", "boss").rename("chief"))
-    await bulk.office.hire("boss", "System Manager", password=None, email="next@x.test")
+    site, run = bulk.site.site, await bulk.run()
+    await bulk.site.do(lambda fw: fw.get_doc("User", "boss").rename("chief"))
+    await bulk.site.add_account("boss", "System Manager", password=None, email="next@x.test")
     await site.write("boss", lambda fw: site.bulk.carry_out(fw, run, deliveries))
     await site.store.write(lambda tx: site.bulk.give_up(tx, run, "There is no enabled user boss."))
     assert await bulk.states() == ["Failed"]
@@ -354,11 +354,11 @@ async def test_bulk_replay_of_deleted_user_does_not_run_as_another_one_of_the_na
     bulk: Bulk,
 ) -> None:
     """It is resumed after a restart, which may be much later (A-21, B-257)."""
-    await bulk.office.hire("second", "System Manager", password=None)
+    await bulk.site.add_account("second", "System Manager", password=None)
     await bulk.failed(1)
     await bulk.begin()
-    await bulk.office.do(lambda fw: fw.get_doc("User", "boss").delete())
-    await bulk.office.hire("boss", "System Manager", password=None)
-    assert await bulk.office.site.store.read(bulk.office.site.bulk.running) is None
+    await bulk.site.do(lambda fw: fw.get_doc("User", "boss").delete())
+    await bulk.site.add_account("boss", "System Manager", password=None)
+    assert await bulk.site.site.store.read(bulk.site.site.bulk.running) is None
     run = await bulk.run()
     assert (run.state, run.user, run.error) == ("failed", "boss", "The user boss was deleted.")

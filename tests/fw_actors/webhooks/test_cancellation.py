@@ -14,7 +14,7 @@ from fw_actors.webhooks.attempts import attempts_of, trigger_in_words
 from fw_actors.webhooks.cancellation import MAX_EXAMINED_DELIVERIES
 from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.health import health_of
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.fw_actors.webhooks.claim_kit import RUNS, ClaimingProcess, emit, of
 from tests.plans import Access, accesses, unsought
 
@@ -23,153 +23,153 @@ pytestmark = pytest.mark.usefixtures("on_both_stores")
 EVENTS = "SELECT target, actor, detail FROM doc_audit_event WHERE action = 'webhook.cancel'"
 
 
-async def cancel(office: Office, delivery: str, user: str = "Administrator") -> Any:
-    site = office.site
-    return await site.write(user, lambda fw: site.cancellations.cancel(fw, delivery))
+async def cancel(site: VirtualSite, delivery: str, user: str = "Administrator") -> Any:
+    opened = site.site
+    return await opened.write(user, lambda fw: opened.cancellations.cancel(fw, delivery))
 
 
-async def row(office: Office, delivery: str) -> dict[str, Any]:
-    return next(each for each in await office.deliveries() if each["name"] == delivery)
+async def row(site: VirtualSite, delivery: str) -> dict[str, Any]:
+    return next(each for each in await site.deliveries() if each["name"] == delivery)
 
 
-async def test_cancel_fails_queued_delivery_without_sending(office: Office) -> None:
+async def test_cancel_fails_queued_delivery_without_sending(site: VirtualSite) -> None:
     """The error names the user; one Audit Event has the previous status (B-365)."""
-    webhook = await office.subscribe()
-    (delivery,) = await emit(office, "a")
-    assert await cancel(office, delivery) == "Failed"
-    stored = await row(office, delivery)
+    webhook = await site.subscribe()
+    (delivery,) = await emit(site, "a")
+    assert await cancel(site, delivery) == "Failed"
+    stored = await row(site, delivery)
     assert (stored["status"], stored["error"], stored["next_attempt"]) == (
         "Failed", "cancelled: Administrator cancelled this delivery.", None
     )  # fmt: skip
-    assert await ClaimingProcess(office).claim() == []
-    ((target, actor, detail),) = await office.sql(EVENTS)
+    assert await ClaimingProcess(site).claim() == []
+    ((target, actor, detail),) = await site.sql(EVENTS)
     assert (target, actor) == (delivery, "Administrator")
     assert json.loads(detail) == {"webhook": webhook, "previous_status": "Queued"}
 
 
-async def test_cancel_is_recorded_after_earlier_attempts(office: Office) -> None:
+async def test_cancel_is_recorded_after_earlier_attempts(site: VirtualSite) -> None:
     """A cancellation is recorded like an attempt; earlier attempts stay (B-367)."""
-    await office.subscribe(max_attempts=5)
-    (delivery,) = await emit(office, "a")
-    process = ClaimingProcess(office)
+    await site.subscribe(max_attempts=5)
+    (delivery,) = await emit(site, "a")
+    process = ClaimingProcess(site)
     (due,) = await process.claim()
     await process.end(due, OutcomeKind.TRANSIENT)
-    await cancel(office, delivery)
-    history = await office.site.store.read(lambda tx: attempts_of(tx, delivery))
+    await cancel(site, delivery)
+    history = await site.site.store.read(lambda tx: attempts_of(tx, delivery))
     assert [(each.number, each.error) for each in history.attempts] == [
         (2, "cancelled: Administrator cancelled this delivery."), (1, "status: 400."),
     ]  # fmt: skip
     words = [trigger_in_words(each.trigger, each.error, None) for each in history.attempts]
     assert words == ["cancelled", "event"]
-    found = await office.site.store.read(lambda tx: waiting(tx, office.site.registry, delivery))
+    found = await site.site.store.read(lambda tx: waiting(tx, site.site.registry, delivery))
     assert (found.attempts, found.cancelled) == (2, True)
-    assert json.loads((await office.sql(EVENTS))[0][2])["previous_status"] == "Retrying"
+    assert json.loads((await site.sql(EVENTS))[0][2])["previous_status"] == "Retrying"
 
 
-async def test_cancel_is_not_counted_as_webhook_failure(office: Office) -> None:
+async def test_cancel_is_not_counted_as_webhook_failure(site: VirtualSite) -> None:
     """The state of a Webhook shows how its receiver answers (B-367)."""
-    webhook = await office.subscribe()
-    for delivery in await emit(office, *"abcd"):
-        await cancel(office, delivery)
-    health = await office.site.store.read(lambda tx: health_of(tx, [webhook], RUNS)[webhook])
+    webhook = await site.subscribe()
+    for delivery in await emit(site, *"abcd"):
+        await cancel(site, delivery)
+    health = await site.site.store.read(lambda tx: health_of(tx, [webhook], RUNS)[webhook])
     assert health.failures == 0
     assert health.waiting == 0
 
 
-async def test_cancel_refuses_delivery_in_progress_until_lease_ends(office: Office) -> None:
+async def test_cancel_refuses_delivery_in_progress_until_lease_ends(site: VirtualSite) -> None:
     """A delivery with a valid lease is in progress; afterwards it waits again (B-366)."""
-    await office.subscribe(timeout=1)
-    (delivery,) = await emit(office, "a")
-    process = ClaimingProcess(office)
+    await site.subscribe(timeout=1)
+    (delivery,) = await emit(site, "a")
+    process = ClaimingProcess(site)
     (due,) = await process.claim()
     with pytest.raises(ConflictError, match="is being sent"):
-        await cancel(office, delivery)
+        await cancel(site, delivery)
     await trio.sleep(40)
-    await cancel(office, delivery)
+    await cancel(site, delivery)
     with pytest.raises(AssertionError):  # the sender has lost its lease
         await process.end(due)
-    assert (await row(office, delivery))["status"] == "Failed"
-    assert len(await office.sql(EVENTS)) == 1
+    assert (await row(site, delivery))["status"] == "Failed"
+    assert len(await site.sql(EVENTS)) == 1
 
 
-async def test_cancel_refuses_final_and_unknown_deliveries(office: Office) -> None:
+async def test_cancel_refuses_final_and_unknown_deliveries(site: VirtualSite) -> None:
     """Each refusal states the status, and leaves no Audit Event (B-366)."""
-    await office.subscribe()
-    sent, failed, cancelled = await emit(office, *"abc")
-    process = ClaimingProcess(office)
-    await cancel(office, cancelled)
+    await site.subscribe()
+    sent, failed, cancelled = await emit(site, *"abc")
+    process = ClaimingProcess(site)
+    await cancel(site, cancelled)
     for due, kind in zip(
         await process.claim(), (OutcomeKind.DELIVERED, OutcomeKind.REFUSED), strict=True
     ):
         await process.end(due, kind)
     for delivery, status in ((sent, "Sent"), (failed, "Failed"), (cancelled, "Failed")):
         with pytest.raises(ConflictError, match=f"is {status}; only Queued and Retrying"):
-            await cancel(office, delivery)
+            await cancel(site, delivery)
     with pytest.raises(NotFoundError, match="There is no Webhook Delivery msg_none"):
-        await cancel(office, "msg_none")
-    assert len(await office.sql(EVENTS)) == 1
+        await cancel(site, "msg_none")
+    assert len(await site.sql(EVENTS)) == 1
 
 
-async def test_cancel_denies_unauthorized_user_on_record(office: Office) -> None:
+async def test_cancel_denies_unauthorized_user_on_record(site: VirtualSite) -> None:
     """Only System Managers without access scopes cancel (B-365)."""
-    await office.subscribe()
-    (delivery,) = await emit(office, "a")
-    await office.hire("clerk", password=None)
-    assert isinstance(await cancel(office, delivery, "clerk"), PermissionDeniedError)
+    await site.subscribe()
+    (delivery,) = await emit(site, "a")
+    await site.add_account("clerk", password=None)
+    assert isinstance(await cancel(site, delivery, "clerk"), PermissionDeniedError)
     denied = "SELECT target, actor FROM doc_audit_event WHERE action = 'Denied'"
-    assert await office.sql(denied) == [(delivery, "clerk")]
-    site = office.site
+    assert await site.sql(denied) == [(delivery, "clerk")]
+    opened = site.site
     with pytest.raises(PermissionDeniedError):
-        await site.write(
-            "clerk", lambda fw: site.cancellations.cancel_matching(fw, reference=("Note", "a"))
+        await opened.write(
+            "clerk", lambda fw: opened.cancellations.cancel_matching(fw, reference=("Note", "a"))
         )
-    assert (await row(office, delivery))["status"] == "Queued"
+    assert (await row(site, delivery))["status"] == "Queued"
 
 
-async def test_cancel_releases_next_delivery_of_same_document(office: Office) -> None:
+async def test_cancel_releases_next_delivery_of_same_document(site: VirtualSite) -> None:
     """The cancelled delivery waits for a retry, or is parked behind another (B-367)."""
-    await office.subscribe(ordering="document", max_attempts=3)
-    first, second, third, fourth = await emit(office, *"aaaa")
-    process = ClaimingProcess(office)
+    await site.subscribe(ordering="document", max_attempts=3)
+    first, second, third, fourth = await emit(site, *"aaaa")
+    process = ClaimingProcess(site)
     (due,) = await process.claim()
     assert due.delivery == first
-    await cancel(office, second)  # parked behind the first, which is being sent
+    await cancel(site, second)  # parked behind the first, which is being sent
     assert await process.claim() == []
     await process.end(due, OutcomeKind.TRANSIENT)
-    await cancel(office, first)  # waits for its retry
+    await cancel(site, first)  # waits for its retry
     (due,) = await process.claim()
     assert due.delivery == third
     await process.end(due)
     assert of(await process.claim()) == [fourth]
-    assert [(await row(office, each))["status"] for each in (first, second)] == ["Failed"] * 2
+    assert [(await row(site, each))["status"] for each in (first, second)] == ["Failed"] * 2
 
 
-async def test_cancel_ends_deliveries_of_deleted_webhook(office: Office) -> None:
-    webhook = await office.subscribe(ordering="document")
-    first, second = await emit(office, *"aa")
-    await office.do(lambda fw: fw.get_doc("Webhook", webhook).delete())
-    await cancel(office, first)
-    await cancel(office, second)
-    assert await ClaimingProcess(office).claim() == []
+async def test_cancel_ends_deliveries_of_deleted_webhook(site: VirtualSite) -> None:
+    webhook = await site.subscribe(ordering="document")
+    first, second = await emit(site, *"aa")
+    await site.do(lambda fw: fw.get_doc("Webhook", webhook).delete())
+    await cancel(site, first)
+    await cancel(site, second)
+    assert await ClaimingProcess(site).claim() == []
 
 
-async def test_replay_restarts_cancelled_delivery(office: Office) -> None:
-    await office.subscribe()
-    (delivery,) = await emit(office, "a")
-    await cancel(office, delivery)
-    site = office.site
-    await site.write("Administrator", lambda fw: site.replays.replay(fw, delivery))
-    assert of(await ClaimingProcess(office).claim()) == [delivery]
+async def test_replay_restarts_cancelled_delivery(site: VirtualSite) -> None:
+    await site.subscribe()
+    (delivery,) = await emit(site, "a")
+    await cancel(site, delivery)
+    opened = site.site
+    await opened.write("Administrator", lambda fw: opened.replays.replay(fw, delivery))
+    assert of(await ClaimingProcess(site).claim()) == [delivery]
 
 
 async def test_cancel_matching_proceeds_in_steps_and_skips_leased_deliveries(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
     """Deliveries in progress are skipped and counted (B-368)."""
-    webhook = await office.subscribe()
-    await emit(office, *["a"] * (MAX_EXAMINED_DELIVERIES + 50), *["b"] * 30)
-    held = of(await ClaimingProcess(office).claim(7))
-    cancellations, write = office.site.cancellations, office.site.write
+    webhook = await site.subscribe()
+    await emit(site, *["a"] * (MAX_EXAMINED_DELIVERIES + 50), *["b"] * 30)
+    held = of(await ClaimingProcess(site).claim(7))
+    cancellations, write = site.site.cancellations, site.site.write
 
     async def matching(**wanted: Any) -> tuple[int, int, bool]:
         found = await write("Administrator", lambda fw: cancellations.cancel_matching(fw, **wanted))
@@ -188,15 +188,15 @@ async def test_cancel_matching_proceeds_in_steps_and_skips_leased_deliveries(
         7,
         False,
     )
-    left = await office.sql("SELECT name FROM doc_webhook_delivery WHERE status = 'Queued'")
+    left = await site.sql("SELECT name FROM doc_webhook_delivery WHERE status = 'Queued'")
     assert sorted(name for (name,) in left) == sorted(held)
 
 
-async def test_cancel_reads_only_matching_deliveries_by_index(office: Office) -> None:
+async def test_cancel_reads_only_matching_deliveries_by_index(site: VirtualSite) -> None:
     """An index finds the deliveries to cancel among any number of deliveries and jobs."""
-    webhook = await office.subscribe()
-    (delivery,) = await emit(office, "a")
-    cancellations = office.site.cancellations
+    webhook = await site.subscribe()
+    (delivery,) = await emit(site, "a")
+    cancellations = site.site.cancellations
 
     def seen(fw: Any) -> list[Access]:
         return [
@@ -205,6 +205,6 @@ async def test_cancel_reads_only_matching_deliveries_by_index(office: Office) ->
             *accesses(fw.tx, lambda: cancellations.cancel_matching(fw, reference=("Note", "a"))),
         ]
 
-    found = await office.do(seen)
+    found = await site.do(seen)
     by_name = "name webhook reference_doctype reference_name"
     assert unsought(found, doc_webhook_delivery=by_name, fw_job="rowid id subject") == []

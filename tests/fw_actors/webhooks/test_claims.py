@@ -19,7 +19,7 @@ from fw_actors.webhooks.claims import (
     LeasedDelivery,
 )
 from fw_actors.webhooks.deliveries import Deliveries
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.fw_actors.webhooks.lease_depot import LeaseDepot, SlotsPerWebhook
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -31,7 +31,7 @@ START = 1_800_000_000_000
 @pytest.mark.parametrize("timeout", [1, 60])
 async def test_lease_lasts_timeout_plus_30_seconds(depot: LeaseDepot, timeout: int) -> None:
     """A lease lasts `timeout` + 30 s (B-210)."""
-    await depot.office.subscribe(timeout=timeout)
+    await depot.site.subscribe(timeout=timeout)
     await depot.emit()
     assert (await depot.due()).lease_end == START + (timeout + 30) * 1000
     await trio.sleep(timeout + 29.999)
@@ -42,7 +42,7 @@ async def test_lease_lasts_timeout_plus_30_seconds(depot: LeaseDepot, timeout: i
 
 async def test_claim_returns_exact_payload_and_current_webhook(depot: LeaseDepot) -> None:
     """Each attempt uses the Webhook's url, secret and timeout of that moment (B-127)."""
-    hook = await depot.office.subscribe(max_attempts=4)
+    hook = await depot.site.subscribe(max_attempts=4)
     delivery = await depot.emit()
 
     def change(fw: Any) -> None:
@@ -50,7 +50,7 @@ async def test_claim_returns_exact_payload_and_current_webhook(depot: LeaseDepot
         doc.url, doc.timeout, doc.max_attempts, doc.enabled = "https://new.test/", 33, 9, 0
         doc.save()
 
-    await depot.office.do(change)
+    await depot.site.do(change)
     due = await depot.due()
     assert due.payload == (
         b'{"type":"note.shared","timestamp":"2027-01-15T08:00:00.000Z","data":{"a":"\xc3\xbc"}}'
@@ -62,23 +62,23 @@ async def test_claim_returns_exact_payload_and_current_webhook(depot: LeaseDepot
         False,
     )
     assert (due.delivery, due.max_attempts, due.attempts, due.status) == (delivery, 4, 0, "Queued")
-    site = depot.office.site
+    site = depot.site.site
     secret = site.vault.open(str(due.stored.secret), "Webhook", "secret", due.stored.row_id)
     assert secret == "a signing secret"
 
 
 async def test_claim_returns_no_hook_for_deleted_webhook(depot: LeaseDepot) -> None:
     """The deliveries of a deleted Webhook stay (B-29)."""
-    hook = await depot.office.subscribe()
+    hook = await depot.site.subscribe()
     await depot.emit()
-    await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
+    await depot.site.do(lambda fw: fw.get_doc("Webhook", hook).delete())
     due = await depot.due()
     assert (due.stored, due.lease_end) == (None, START + 40_000)
     assert await depot.settle(due, "WITHDRAWN") == "Failed"
 
 
 async def test_claim_leases_no_more_than_free_slots(depot: LeaseDepot) -> None:
-    hook = await depot.office.subscribe()
+    hook = await depot.site.subscribe()
     for _ in range(5):
         await depot.emit()
     slots = SlotsPerWebhook(each=2)
@@ -88,7 +88,7 @@ async def test_claim_leases_no_more_than_free_slots(depot: LeaseDepot) -> None:
 
 
 async def test_claim_reports_whether_more_may_be_due(depot: LeaseDepot) -> None:
-    full = await depot.office.subscribe()
+    full = await depot.site.subscribe()
     for _ in range(3):
         await depot.emit()
     offered = [
@@ -102,7 +102,7 @@ async def test_claim_reports_whether_more_may_be_due(depot: LeaseDepot) -> None:
 
 async def test_claim_reports_more_if_only_the_last_webhook_is_done(depot: LeaseDepot) -> None:
     """A due delivery does not wait for the regular scan while a slot is free (B-238)."""
-    hooks = [await depot.office.subscribe(event) for event in ("a.b", "c.d")]
+    hooks = [await depot.site.subscribe(event) for event in ("a.b", "c.d")]
     for event in ("a.b", "a.b", "a.b", "c.d"):
         await depot.emit(event)
         await trio.sleep(1)
@@ -111,11 +111,11 @@ async def test_claim_reports_more_if_only_the_last_webhook_is_done(depot: LeaseD
     assert (slots.taken, batch.more) == ([(hooks[0], 2), (hooks[1], 1)], True)
 
 
-async def test_claim_reports_more_if_the_webhooks_read_took_all_slots(office: Office) -> None:
+async def test_claim_reports_more_if_the_webhooks_read_took_all_slots(site: VirtualSite) -> None:
     """Of Webhooks that were not read for want of slots, some may be due (B-238)."""
-    depot = LeaseDepot(office)
+    depot = LeaseDepot(site)
     for _ in range(WEBHOOKS_PER_READ + 1):
-        await office.subscribe()
+        await site.subscribe()
     await depot.emit()
     assert (await depot.claim(SlotsPerWebhook(most=WEBHOOKS_PER_READ))).more
     assert not (await depot.claim(SlotsPerWebhook(most=WEBHOOKS_PER_READ))).more
@@ -124,7 +124,7 @@ async def test_claim_reports_more_if_the_webhooks_read_took_all_slots(office: Of
 async def test_claim_serves_longest_waiting_webhook_first(depot: LeaseDepot) -> None:
     names = []
     for event in ("b.c", "a.b", "c.d"):
-        names.append(await depot.office.subscribe(event))
+        names.append(await depot.site.subscribe(event))
         await depot.emit(event)
         await trio.sleep(1)
     slots = SlotsPerWebhook()
@@ -134,7 +134,7 @@ async def test_claim_serves_longest_waiting_webhook_first(depot: LeaseDepot) -> 
 
 async def test_claim_passes_over_webhook_without_slot(depot: LeaseDepot) -> None:
     """Deliveries are claimed per receiver that has a free slot (B-237)."""
-    full, open_ = await depot.office.subscribe("a.b"), await depot.office.subscribe("c.d")
+    full, open_ = await depot.site.subscribe("a.b"), await depot.site.subscribe("c.d")
     await depot.emit("a.b")
     await depot.emit("c.d")
     batch = await depot.claim(SlotsPerWebhook(closed=(full,)))
@@ -143,15 +143,15 @@ async def test_claim_passes_over_webhook_without_slot(depot: LeaseDepot) -> None
 
 @pytest.mark.parametrize("packed", [True, False])
 async def test_claim_serves_webhooks_that_are_not_read_with_the_first_ones(
-    office: Office, packed: bool
+    site: VirtualSite, packed: bool
 ) -> None:
     """Of thousands with pending deliveries, a claim reads those that it has slots for (B-237)."""
-    hooks = sorted([await office.subscribe() for _ in range(WEBHOOKS_PER_READ + 3)])
-    depot = LeaseDepot(office, packed=packed)
+    hooks = sorted([await site.subscribe() for _ in range(WEBHOOKS_PER_READ + 3)])
+    depot = LeaseDepot(site, packed=packed)
     await depot.emit()
     *first, paused, deleted, last = hooks
-    await office.sql("UPDATE doc_webhook SET paused_since = 1 WHERE name = :it", it=paused)
-    await office.sql("DELETE FROM doc_webhook WHERE name = :it", it=deleted)
+    await site.sql("UPDATE doc_webhook SET paused_since = 1 WHERE name = :it", it=paused)
+    await site.sql("DELETE FROM doc_webhook WHERE name = :it", it=deleted)
     all_but_last = SlotsPerWebhook(turns={last: -1})  # served first
     batch = await depot.claim(all_but_last)
     assert [name for name, _ in all_but_last.taken] == [last, *first, None]
@@ -160,9 +160,9 @@ async def test_claim_serves_webhooks_that_are_not_read_with_the_first_ones(
     assert not batch.more
 
 
-async def test_claim_without_any_slot_left_stops(office: Office) -> None:
-    hooks = sorted([await office.subscribe() for _ in range(3)])
-    depot = LeaseDepot(office)
+async def test_claim_without_any_slot_left_stops(site: VirtualSite) -> None:
+    hooks = sorted([await site.subscribe() for _ in range(3)])
+    depot = LeaseDepot(site)
     await depot.emit()
     slots = SlotsPerWebhook(most=2)
     batch = await depot.claim(slots)
@@ -174,7 +174,7 @@ async def test_claim_without_any_slot_left_stops(office: Office) -> None:
 
 
 async def test_claim_reports_time_of_next_due_delivery(depot: LeaseDepot) -> None:
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     assert (await depot.claim()).next_at is None
     await depot.emit()
     await depot.settle(await depot.due(), "TRANSIENT")
@@ -186,29 +186,29 @@ async def test_claim_reports_time_of_next_due_delivery(depot: LeaseDepot) -> Non
 
 
 async def test_claim_drops_job_of_deleted_delivery(depot: LeaseDepot) -> None:
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     await depot.emit()
-    await depot.office.sql("DELETE FROM doc_webhook_delivery")
+    await depot.site.sql("DELETE FROM doc_webhook_delivery")
     assert (await depot.claim()).deliveries == []
-    assert await depot.office.sql("SELECT count(*) FROM fw_job") == [(0,)]
+    assert await depot.site.sql("SELECT count(*) FROM fw_job") == [(0,)]
 
 
 async def test_claim_returns_stored_payload_of_any_length(depot: LeaseDepot) -> None:
     """The stored bytes are signed and sent (B-106)."""
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     texts = ['short "quoted" \\ \u2028 \U0001f511', "long é" * 20_000, "longer" * 100_000]
     for text in texts:
-        await depot.office.do(lambda fw, text=text: fw.webhooks.emit("note.shared", {"a": text}))  # type: ignore[misc]
-    stored = dict(await depot.office.sql("SELECT name, payload FROM doc_webhook_delivery"))
+        await depot.site.do(lambda fw, text=text: fw.webhooks.emit("note.shared", {"a": text}))  # type: ignore[misc]
+    stored = dict(await depot.site.sql("SELECT name, payload FROM doc_webhook_delivery"))
     due = (await depot.claim()).deliveries
     assert {one.delivery: one.payload.decode() for one in due} == stored
     assert [one.delivery for one in due] == sorted(stored)  # in the order of their jobs
 
 
-async def test_leased_rows_are_equal_packed_and_row_by_row(office: Office) -> None:
+async def test_leased_rows_are_equal_packed_and_row_by_row(site: VirtualSite) -> None:
     """The packed rows are the fast path of the plain ones."""
-    await office.subscribe()
-    await office.subscribe(ordering="document")
+    await site.subscribe()
+    await site.subscribe(ordering="document")
     for size in (
         1,
         MAX_INLINE_BYTES - 100,
@@ -216,20 +216,20 @@ async def test_leased_rows_are_equal_packed_and_row_by_row(office: Office) -> No
         MAX_INLINE_BYTES + 1,
         10 * MAX_INLINE_BYTES,
     ):
-        await office.do(partial(emit_text, text="é" * size))
-    packed = LeaseDepot(office)
+        await site.do(partial(emit_text, text="é" * size))
+    packed = LeaseDepot(site)
     leased = (await packed.claim()).leased
     assert leased is not None
     names = [due.delivery for due in leased.deliveries()]
-    await office.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it", it=names[0])
-    await office.sql("DELETE FROM doc_webhook_delivery WHERE name = :it", it=names[1])
+    await site.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it", it=names[0])
+    await site.sql("DELETE FROM doc_webhook_delivery WHERE name = :it", it=names[1])
 
     def read(tx: Tx, deliveries: Deliveries) -> tuple[list[Head], list[LeasedDelivery], list[int]]:
         found = deliveries.leased(tx, leased.leases, leased.token)
         return deliveries.heads(tx), found.deliveries(), found.orphans
 
-    plain = Deliveries(office.site.registry, Backoff(30.0, 3600.0), packed=False)
-    store = office.site.store
+    plain = Deliveries(site.site.registry, Backoff(30.0, 3600.0), packed=False)
+    store = site.site.store
     one = await store.read(partial(read, deliveries=packed.deliveries))
     assert one == await store.read(partial(read, deliveries=plain))
     assert [len(part) for part in one] == [2, len(names) - 1, 1]
@@ -241,11 +241,11 @@ def emit_text(fw: Any, text: str) -> None:
 
 async def test_claim_returns_empty_payload_for_null(depot: LeaseDepot) -> None:
     """Raw SQL is not checked (A-317); what is claimed beside it stays whole (B-217)."""
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     names = [await depot.emit() for _ in range(3)]
-    await depot.office.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it",
+    await depot.site.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it",
                            it=names[1])  # fmt: skip
-    stored = dict(await depot.office.sql("SELECT name, payload FROM doc_webhook_delivery"))
+    stored = dict(await depot.site.sql("SELECT name, payload FROM doc_webhook_delivery"))
     due = (await depot.claim()).deliveries
     assert [one.payload.decode() or None for one in due] == [stored[name] for name in names]
 

@@ -19,7 +19,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.health import health_of
 from fw_actors.webhooks.subscriptions import SharedSubscriptions
 from supervisors.service.processes import shared_memory
-from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from tests.fw_actors.webhooks.claim_kit import ClaimingProcess, emit, of
 
 BYTES = "X'00FF7B'"
@@ -37,31 +37,31 @@ RUNS = ServiceState(running=True)
 @pytest.mark.parametrize("column", [*TEXT_COLUMNS, *NUMBER_COLUMNS])
 async def test_bytes_in_webhook_column_stop_no_other_webhook(tmp_path: Path, column: str) -> None:
     """The service starts; the other Webhook gets its events; lists and doctor answer."""
-    async with open_office(tmp_path) as office:
-        bad, good = await office.subscribe(), await office.subscribe()
-        await emit(office, "N-1")
-        await office.sql(f"UPDATE doc_webhook SET {column} = {BYTES} WHERE name = :bad", bad=bad)
-    async with open_office(tmp_path) as office:
-        await emit(office, "N-2")
-        process = ClaimingProcess(office)
+    async with open_virtual_site(tmp_path) as site:
+        bad, good = await site.subscribe(), await site.subscribe()
+        await emit(site, "N-1")
+        await site.sql(f"UPDATE doc_webhook SET {column} = {BYTES} WHERE name = :bad", bad=bad)
+    async with open_virtual_site(tmp_path) as site:
+        await emit(site, "N-2")
+        process = ClaimingProcess(site)
         found = [due for due in await process.claim() if due.job.partition == good]
         assert len(found) == 2
         assert await process.end_all(found) == [DeliveryStatus.SENT] * 2
-        assert await office.site.store.read(lambda tx: good in health_of(tx, [bad, good], RUNS))
-        receivers = await office.site.store.read(stored_receivers)
+        assert await site.site.store.read(lambda tx: good in health_of(tx, [bad, good], RUNS))
+        receivers = await site.site.store.read(stored_receivers)
         assert "https://receiver.test:443" in {each.origin for each in receivers}
-        names = [section.name for section in await examine(office.site, RUNS)]
+        names = [section.name for section in await examine(site.site, RUNS)]
     assert "webhooks" in names
 
 
 @pytest.mark.parametrize("column", ["url", "secret", "old_secret", "client_certificate"])
-async def test_text_that_is_not_utf8_stops_no_claim(office: Office, column: str) -> None:
-    bad, good = await office.subscribe(), await office.subscribe()
-    await emit(office, "N-1")
-    await office.sql(
+async def test_text_that_is_not_utf8_stops_no_claim(site: VirtualSite, column: str) -> None:
+    bad, good = await site.subscribe(), await site.subscribe()
+    await emit(site, "N-1")
+    await site.sql(
         f"UPDATE doc_webhook SET {column} = CAST({BYTES} AS TEXT) WHERE name = :bad", bad=bad
     )
-    found = await ClaimingProcess(office).claim()
+    found = await ClaimingProcess(site).claim()
     assert sorted(due.job.partition for due in found) == sorted([bad, good])
 
 
@@ -70,16 +70,16 @@ async def test_bytes_in_webhook_column_stop_no_process_of_service(
     tmp_path: Path, column: str
 ) -> None:
     """The processes of a service share their subscriptions in memory (B-46)."""
-    async with open_office(tmp_path) as office:
-        bad = await office.subscribe()
-        await office.subscribe()
-        await office.sql(f"UPDATE doc_webhook SET {column} = {BYTES} WHERE name = :bad", bad=bad)
+    async with open_virtual_site(tmp_path) as site:
+        bad = await site.subscribe()
+        await site.subscribe()
+        await site.sql(f"UPDATE doc_webhook SET {column} = {BYTES} WHERE name = :bad", bad=bad)
     memory = shared_memory()
     shared = SharedSubscriptions(os.dup(memory), ProcessPlace(1, 2))
     other = SharedSubscriptions(memory, ProcessPlace(2, 2))
     async with (
-        open_office(tmp_path, shared=shared),
-        open_office(tmp_path, shared=other) as second,
+        open_virtual_site(tmp_path, shared=shared),
+        open_virtual_site(tmp_path, shared=other) as second,
     ):
         assert len(await emit(second, "N-1")) == 1
 
@@ -92,23 +92,23 @@ DELIVERY_COLUMNS = {
 
 @pytest.mark.parametrize("column", DELIVERY_COLUMNS)
 async def test_unusual_value_in_delivery_stops_no_other_delivery(
-    office: Office, column: str
+    site: VirtualSite, column: str
 ) -> None:
-    await office.subscribe()
-    bad, good = [*await emit(office, "N-1"), *await emit(office, "N-2")]
-    await office.sql(
+    await site.subscribe()
+    bad, good = [*await emit(site, "N-1"), *await emit(site, "N-2")]
+    await site.sql(
         f"UPDATE doc_webhook_delivery SET {column} = {DELIVERY_COLUMNS[column]} WHERE name = :bad",
         bad=bad,
     )
-    process = ClaimingProcess(office)
+    process = ClaimingProcess(site)
     found = await process.claim()
     assert of(found) == [bad, good]
     assert None not in await process.end_all(found)
 
 
-async def test_bytes_of_long_payload_are_sent_as_stored(office: Office) -> None:
-    await office.subscribe()
-    (bad,) = await emit(office, "N-1")
+async def test_bytes_of_long_payload_are_sent_as_stored(site: VirtualSite) -> None:
+    await site.subscribe()
+    (bad,) = await emit(site, "N-1")
 
     def damage(fw: Any) -> None:
         fw.db.sql(
@@ -116,6 +116,6 @@ async def test_bytes_of_long_payload_are_sent_as_stored(office: Office) -> None:
             {"text": "long" * 10_000, "bad": bad},
         )
 
-    await office.do(damage)
-    (due,) = await ClaimingProcess(office).claim()
+    await site.do(damage)
+    (due,) = await ClaimingProcess(site).claim()
     assert due.payload == b"long" * 10_000

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fw_actors.rules.delivery import OutcomeKind
 from fw_actors.store import statement
 from fw_actors.webhooks.deliveries import AttemptOutcome, body_as_text
-from tests.fw_actors.office import open_office
+from tests.fw_actors.virtual_site_kit import open_virtual_site
 from tests.fw_actors.webhooks.lease_depot import LeaseDepot, SlotsPerWebhook
 from tests.site_kit import database_of
 
@@ -42,25 +42,25 @@ async def test_outcome_sets_status_next_attempt_and_job(
     depot: LeaseDepot, ending: str, before: int, status: str, wait: int | None, job: bool
 ) -> None:
     """The table of outcomes (B-162 to B-167); `max_attempts` is 3 here."""
-    await depot.office.subscribe(max_attempts=3)
+    await depot.site.subscribe(max_attempts=3)
     await depot.emit()
     for attempt in range(before):
         await depot.settle(await depot.due(), "TRANSIENT", error="timeout: late.")
         await trio.sleep(30 * 2**attempt)
-    at = depot.office.site.clock.now()
+    at = depot.site.site.clock.now()
     due = await depot.due()
     assert await depot.settle(due, ending, duration_ms=7, error="x: y.") == status
     row = await depot.row()
     assert (row["status"], row["attempts"], row["last_attempt"]) == (status, before + 1, at)
     assert row["next_attempt"] == (None if wait is None else at + wait * 1000)
     assert row["sent"] == (at if status == "Sent" else None)
-    jobs = await depot.office.sql("SELECT next_at, lease, attempts FROM fw_job")
+    jobs = await depot.site.sql("SELECT next_at, lease, attempts FROM fw_job")
     assert jobs == ([(row["next_attempt"], None, before + 1)] if job else [])
 
 
 async def test_settle_stores_response_status_and_body_of_2xx(depot: LeaseDepot) -> None:
     """Response status and first 512 bytes are stored (B-162, B-170)."""
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     await depot.emit()
     due = await depot.due()
     await depot.settle(due, response_status=202, response_body=b"thanks", duration_ms=12)
@@ -71,7 +71,7 @@ async def test_settle_stores_response_status_and_body_of_2xx(depot: LeaseDepot) 
 
 async def test_settle_stores_any_bytes_and_bounds_error(depot: LeaseDepot) -> None:
     """Half characters, NUL, gzip bytes and huge bodies can be stored (B-171)."""
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     await depot.emit()
     body = b"\x1f\x8b\x00\xff\xed\xa0\x80" * 200
     error = "status: " + "é" * 2000
@@ -83,7 +83,7 @@ async def test_settle_stores_any_bytes_and_bounds_error(depot: LeaseDepot) -> No
 
 async def test_settle_with_lost_lease_writes_nothing(depot: LeaseDepot) -> None:
     """If the lease's row is gone, the outcome is dropped and logged (B-211)."""
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     await depot.emit()
     late = await depot.due()
     await trio.sleep(41)
@@ -92,7 +92,7 @@ async def test_settle_with_lost_lease_writes_nothing(depot: LeaseDepot) -> None:
     for ending in ("DELIVERED", "TRANSIENT", "REFUSED"):
         assert await depot.settle(late, ending) is None
     assert await depot.row() == before
-    store = depot.office.site.store
+    store = depot.site.site.store
     assert not await store.write(lambda tx: depot.deliveries.release(tx, late))
 
 
@@ -106,15 +106,15 @@ ENDED = [  # one of each, with all that an outcome can hold
 
 async def rows_after(depot: LeaseDepot, *groups: list[int]) -> list[dict[str, Any]]:
     """Settle as many deliveries as `ENDED` has, those of a group in one call; return all rows."""
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     for _ in ENDED:
         await depot.emit()
     leased = (await depot.claim()).deliveries
     for group in groups:
         told = await depot.settle_all([(leased[at], ENDED[at]) for at in group])
         assert told == [["Sent", "Retrying", "Failed", "Sent"][at] for at in group]
-    left = await depot.office.sql("SELECT subject, next_at, attempts, lease, error FROM fw_job")
-    return [*await depot.office.deliveries(), {"jobs": left}]
+    left = await depot.site.sql("SELECT subject, next_at, attempts, lease, error FROM fw_job")
+    return [*await depot.site.deliveries(), {"jobs": left}]
 
 
 @pytest.fixture
@@ -135,17 +135,17 @@ async def test_settle_of_group_equals_single_settles(
 ) -> None:
     """Outcomes are written in groups (B-215)."""
     one, two = two_databases
-    async with open_office(tmp_path, database=one) as office:
-        alone = await rows_after(LeaseDepot(office), [0], [1], [2], [3])
-    async with open_office(tmp_path, database=two) as office:
-        together = await rows_after(LeaseDepot(office), [0, 1, 2, 3])
+    async with open_virtual_site(tmp_path, database=one) as site:
+        alone = await rows_after(LeaseDepot(site), [0], [1], [2], [3])
+    async with open_virtual_site(tmp_path, database=two) as site:
+        together = await rows_after(LeaseDepot(site), [0, 1, 2, 3])
     assert together == alone
     assert len(together) == len(ENDED) + 1
 
 
 async def test_settle_of_group_skips_only_lost_lease(depot: LeaseDepot) -> None:
     """If the lease's row is gone, the outcome is dropped and logged (B-211)."""
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     for _ in range(3):
         await depot.emit()
     late = (await depot.claim()).deliveries
@@ -157,18 +157,18 @@ async def test_settle_of_group_skips_only_lost_lease(depot: LeaseDepot) -> None:
     await depot.claim()  # the third is leased anew too
     told = await depot.settle_all(attempts)
     assert told == ["Retrying", None, "Retrying"]
-    states = {row["name"]: row["status"] for row in await depot.office.deliveries()}
+    states = {row["name"]: row["status"] for row in await depot.site.deliveries()}
     assert states.pop(lost) == "Queued"
     assert set(states.values()) == {"Retrying"}
 
 
 async def test_settle_of_group_skips_delivery_leased_again(depot: LeaseDepot) -> None:
     """Each delivery is written on condition of its own lease's token (B-211, B-215)."""
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     for _ in range(3):
         await depot.emit()
     ours = (await depot.claim()).deliveries
-    await depot.office.sql("UPDATE fw_job SET next_at = 0 WHERE id = :it", it=ours[1].job.id)
+    await depot.site.sql("UPDATE fw_job SET next_at = 0 WHERE id = :it", it=ours[1].job.id)
     (theirs,) = (await depot.claim()).deliveries
     assert theirs.delivery == ours[1].delivery
     told = await depot.settle_all([(due, ENDED[1]) for due in ours])
@@ -178,14 +178,14 @@ async def test_settle_of_group_skips_delivery_leased_again(depot: LeaseDepot) ->
 
 async def test_late_success_keeps_job_of_new_lease(depot: LeaseDepot) -> None:
     """If the lease's row is gone, the outcome is dropped (B-211), or the event would be lost."""
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     for _ in range(2):
         await depot.emit()
     ours = (await depot.claim()).deliveries
-    await depot.office.sql("UPDATE fw_job SET next_at = 0 WHERE id = :it", it=ours[0].job.id)
+    await depot.site.sql("UPDATE fw_job SET next_at = 0 WHERE id = :it", it=ours[0].job.id)
     (theirs,) = (await depot.claim()).deliveries
     assert await depot.settle_all([(due, ENDED[0]) for due in ours]) == [None, "Sent"]
-    jobs = await depot.office.sql("SELECT id, lease FROM fw_job")
+    jobs = await depot.site.sql("SELECT id, lease FROM fw_job")
     assert jobs == [(theirs.job.id, theirs.job.lease)]
     assert await depot.settle(theirs) == "Sent"
 
@@ -193,36 +193,36 @@ async def test_late_success_keeps_job_of_new_lease(depot: LeaseDepot) -> None:
 async def test_settle_of_group_accepts_valid_lease_of_repeated_delivery(
     depot: LeaseDepot,
 ) -> None:
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     await depot.emit()
     late = await depot.due()
     await trio.sleep(41)
     due = await depot.due()
     assert await depot.settle_all([(late, ENDED[1]), (due, ENDED[0])]) == [None, "Sent"]
     assert (await depot.row())["status"] == "Sent"
-    assert await depot.office.sql("SELECT id FROM fw_job") == []
+    assert await depot.site.sql("SELECT id FROM fw_job") == []
 
 
 async def test_warm_up_compiles_statements_and_changes_nothing(
     depot: LeaseDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     await depot.emit()
     everything = (
         "SELECT id, next_at, lease, deaths FROM fw_job",
         "SELECT * FROM doc_webhook_delivery",
     )
-    before = [await depot.office.sql(text) for text in everything]
-    await depot.office.site.store.write(depot.deliveries.warm_up)
-    assert [await depot.office.sql(text) for text in everything] == before
+    before = [await depot.site.sql(text) for text in everything]
+    await depot.site.site.store.write(depot.deliveries.warm_up)
+    assert [await depot.site.sql(text) for text in everything] == before
     monkeypatch.setattr(statement, "compile_form", lambda *_: pytest.fail("compiled too late"))
     assert await depot.settle(await depot.due()) == "Sent"
 
 
 async def test_stored_webhook_reads_only_named_webhook(depot: LeaseDepot) -> None:
     """`fw webhooks test WEBHOOK` reads only that Webhook (B-270)."""
-    names = {url: await depot.office.subscribe(url=url) for url in ("https://a.x/", "https://b.x/")}
-    store, deliveries = depot.office.site.store, depot.deliveries
+    names = {url: await depot.site.subscribe(url=url) for url in ("https://a.x/", "https://b.x/")}
+    store, deliveries = depot.site.site.store, depot.deliveries
     for url, name in names.items():
         webhook = await store.read(partial(deliveries.stored_webhook, name=name))
         assert webhook is not None
@@ -231,7 +231,7 @@ async def test_stored_webhook_reads_only_named_webhook(depot: LeaseDepot) -> Non
 
 
 async def test_outcome_is_written_only_once(depot: LeaseDepot) -> None:
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     await depot.emit()
     due = await depot.due()
     assert await depot.settle(due, "TRANSIENT") == "Retrying"
@@ -241,7 +241,7 @@ async def test_outcome_is_written_only_once(depot: LeaseDepot) -> None:
 
 async def test_lost_leases_are_counted_apart_until_outcome(depot: LeaseDepot) -> None:
     """Attempts are counted at the outcome: one whose process died does not count (B-194)."""
-    await depot.office.subscribe(timeout=10)
+    await depot.site.subscribe(timeout=10)
     await depot.emit()
     deaths = []
     for _ in range(7):
@@ -258,10 +258,10 @@ async def test_lost_leases_are_counted_apart_until_outcome(depot: LeaseDepot) ->
 
 async def test_release_makes_delivery_due_without_counting(depot: LeaseDepot) -> None:
     """A cancelled attempt is not counted, and given back (O-31)."""
-    await depot.office.subscribe()
+    await depot.site.subscribe()
     await depot.emit()
     due = await depot.due()
-    store = depot.office.site.store
+    store = depot.site.site.store
     assert await store.write(lambda tx: depot.deliveries.release(tx, due))
     again = await depot.due()
     assert (again.attempts, again.job.expired_leases, again.status) == (0, 0, "Queued")

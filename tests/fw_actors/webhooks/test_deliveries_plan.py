@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fw_actors.webhooks.claims import DeliveryClaims, Lease
-from tests.fw_actors.office import open_office
+from tests.fw_actors.virtual_site_kit import open_virtual_site
 from tests.plans import Access, accesses, unsought
 
 
@@ -16,8 +16,8 @@ async def test_claim_reads_leased_rows_by_indexes(tmp_path: Path) -> None:
     def seen(fw: Any) -> list[Access]:
         return accesses(fw.tx, lambda: claims.leased(fw.tx, [Lease("w", None, 1)], "token"))
 
-    async with open_office(tmp_path) as office:
-        claims = DeliveryClaims(office.site.registry)
-        found = await office.do(seen)
+    async with open_virtual_site(tmp_path) as site:
+        claims = DeliveryClaims(site.site.registry)
+        found = await site.do(seen)
     assert unsought(found, fw_job="partition", doc_webhook_delivery="name") == []
     assert all({"queue", "next_at"} <= each.sought for each in found if each.table == "fw_job")

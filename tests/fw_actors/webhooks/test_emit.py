@@ -17,7 +17,7 @@ import pytest
 
 from fw_actors.errors import DuplicateError, ValidationError
 from tests.forwarding_tx import ForwardingTx
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -34,44 +34,44 @@ class CountingTx(ForwardingTx):
 
 
 async def test_emit_runs_minimal_number_of_statements(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
     """One statement writes delivery and job and checks the Webhook's name; SQLite needs two."""
-    name = await office.subscribe("a.b")
+    name = await site.subscribe("a.b")
 
     def emit(fw: Any) -> CountingTx:
         fw.tx = CountingTx(fw.tx)
         fw.webhooks.emit("a.b", {"n": 1}, key="k")
         return fw.tx  # type: ignore[no-any-return]
 
-    tx = await office.do(emit)
+    tx = await site.do(emit)
     assert tx.statements == (1 if tx.inserts_in_queries else 2)
-    [delivery] = await office.deliveries()
-    jobs = await office.sql("SELECT queue, partition, subject, next_at = created FROM fw_job")
+    [delivery] = await site.deliveries()
+    jobs = await site.sql("SELECT queue, partition, subject, next_at = created FROM fw_job")
     assert jobs == [("webhook", name, delivery["name"], True)]
     assert (delivery["webhook"], delivery["status"], delivery["key"]) == (name, "Queued", "k")
 
 
-async def test_emit_returns_ids_of_its_deliveries(office: Office) -> None:
+async def test_emit_returns_ids_of_its_deliveries(site: VirtualSite) -> None:
     """`emit` returns the ids of its deliveries (B-70)."""
-    hooks = [await office.subscribe() for _ in range(2)]
-    await office.subscribe("other.event")
-    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {"a": [1, None]}))
-    rows = await office.deliveries()
+    hooks = [await site.subscribe() for _ in range(2)]
+    await site.subscribe("other.event")
+    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {"a": [1, None]}))
+    rows = await site.deliveries()
     assert sorted(told["deliveries"]) == [row["name"] for row in rows]
     assert sorted(row["webhook"] for row in rows) == sorted(hooks)
     assert rows[0]["payload"] == {"type": "note.shared", "timestamp": NOW, "data": {"a": [1, None]}}
 
 
-async def test_emit_without_subscription_writes_nothing(office: Office) -> None:
+async def test_emit_without_subscription_writes_nothing(site: VirtualSite) -> None:
     """An emit without a subscription writes nothing and returns an empty list (B-75)."""
     for _ in range(2):
-        told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
+        told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
         assert told == {"deliveries": []}
-    assert await office.counts() == (0, 0)
+    assert await site.counts() == (0, 0)
 
 
-async def test_emit_copies_data_at_call(office: Office) -> None:
+async def test_emit_copies_data_at_call(site: VirtualSite) -> None:
     """`data` is copied at the call (B-76)."""
 
     def work(fw: Any) -> None:
@@ -79,35 +79,35 @@ async def test_emit_copies_data_at_call(office: Office) -> None:
         fw.webhooks.emit("note.shared", data)
         data["list"].append(2)
 
-    await office.subscribe()
-    await office.do(work)
-    assert (await office.deliveries())[0]["payload"]["data"] == {"list": [1]}
+    await site.subscribe()
+    await site.do(work)
+    assert (await site.deliveries())[0]["payload"]["data"] == {"list": [1]}
 
 
-async def test_emit_does_not_redact_custom_data(office: Office) -> None:
+async def test_emit_does_not_redact_custom_data(site: VirtualSite) -> None:
     """`data` is an object, and not redacted (B-76)."""
-    await office.subscribe()
-    await office.do(lambda fw: fw.webhooks.emit("note.shared", {"password": "x"}))
-    assert (await office.deliveries())[0]["payload"]["data"] == {"password": "x"}
+    await site.subscribe()
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {"password": "x"}))
+    assert (await site.deliveries())[0]["payload"]["data"] == {"password": "x"}
 
 
 @pytest.mark.parametrize("part", ["doctype", "name"])
-async def test_too_long_reference_is_refused_with_its_limit(office: Office, part: str) -> None:
+async def test_too_long_reference_is_refused_with_its_limit(site: VirtualSite, part: str) -> None:
     """A reference is stored in fields of 140 characters (B-77, B-183)."""
     longest = {"doctype": "Note", "name": "x"} | {part: "x" * 140}
-    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, reference=longest))
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, reference=longest))
     there = longest | {part: "x" * 141}
     with pytest.raises(ValidationError, match="1 to 140 characters") as refusal:
-        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, reference=there))
+        await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, reference=there))
     assert refusal.value.extra == {"field": "reference"}
 
 
-async def test_emit_records_reference_without_lookup(office: Office) -> None:
+async def test_emit_records_reference_without_lookup(site: VirtualSite) -> None:
     """`reference` is not looked up (B-77)."""
-    await office.subscribe()
+    await site.subscribe()
     there = {"doctype": "Nothing", "name": "nowhere"}
-    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, reference=there))
-    (row,) = await office.deliveries()
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, reference=there))
+    (row,) = await site.deliveries()
     assert (row["reference_doctype"], row["reference_name"]) == ("Nothing", "nowhere")
 
 
@@ -168,11 +168,11 @@ ENCODED: list[tuple[Any, Any]] = [  # a value in `data`, and the decoded one
 
 
 @pytest.mark.parametrize(("given", "decoded"), ENCODED)
-async def test_emit_encodes_data_as_json(office: Office, given: Any, decoded: Any) -> None:
+async def test_emit_encodes_data_as_json(site: VirtualSite, given: Any, decoded: Any) -> None:
     """`data` is any object that JSON can express (B-76)."""
-    await office.subscribe()
-    await office.do(lambda fw: fw.webhooks.emit("note.shared", {"a": given}))
-    assert (await office.deliveries())[0]["payload"]["data"] == {"a": decoded}
+    await site.subscribe()
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {"a": given}))
+    assert (await site.deliveries())[0]["payload"]["data"] == {"a": decoded}
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field of the refusal
@@ -225,11 +225,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field of
 
 @pytest.mark.parametrize("heard", [True, False])
 async def test_emit_refuses_invalid_arguments_regardless_of_subscriptions(
-    office: Office, heard: bool
+    site: VirtualSite, heard: bool
 ) -> None:
     """An emit with a reserved `doc.` name is refused with 422 (B-73, B-72)."""
     if heard:
-        await office.subscribe()
+        await site.subscribe()
 
     def work(fw: Any) -> None:
         for given, field in REFUSED:
@@ -237,11 +237,11 @@ async def test_emit_refuses_invalid_arguments_regardless_of_subscriptions(
                 fw.webhooks.emit(**{"name": "note.shared", "data": {}, **given})
             assert refusal.value.extra == {"field": field}, given
 
-    await office.do(work)
-    assert await office.counts() == (0, 0)
+    await site.do(work)
+    assert await site.counts() == (0, 0)
 
 
-async def test_emit_refusal_states_what_json_lacks(office: Office) -> None:
+async def test_emit_refusal_states_what_json_lacks(site: VirtualSite) -> None:
     """A time or a document in `data` is a common mistake (B-72)."""
     for value, cause in (
         (datetime(2026, 1, 1, tzinfo=UTC), "Object of type datetime is not JSON serializable"),
@@ -249,24 +249,24 @@ async def test_emit_refusal_states_what_json_lacks(office: Office) -> None:
         (RING, "Circular reference detected"),
     ):
         with pytest.raises(ValidationError, match=f"^data must be JSON: {cause}"):
-            await office.do(lambda fw, v=value: fw.webhooks.emit("note.shared", {"a": v}))  # type: ignore[misc]
+            await site.do(lambda fw, v=value: fw.webhooks.emit("note.shared", {"a": v}))  # type: ignore[misc]
 
 
-async def test_emit_refuses_repeated_key(office: Office) -> None:
+async def test_emit_refuses_repeated_key(site: VirtualSite) -> None:
     """A second emit with the same key is refused (B-78)."""
-    await office.subscribe()
-    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
-    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="other"))
+    await site.subscribe()
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="other"))
     with pytest.raises(DuplicateError) as refusal:
-        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
+        await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
     assert refusal.value.extra == {"field": "key"}
-    assert await office.counts() == (2, 2)
+    assert await site.counts() == (2, 2)
 
 
 @pytest.mark.parametrize("undone", ["the transaction", "a part of it"])
-async def test_emit_key_is_free_after_rollback(office: Office, undone: str) -> None:
+async def test_emit_key_is_free_after_rollback(site: VirtualSite, undone: str) -> None:
     """A key whose emit was rolled back is free (B-81)."""
-    await office.subscribe()
+    await site.subscribe()
 
     def emit(fw: Any) -> Any:
         return fw.webhooks.emit("note.shared", {}, key="k")
@@ -277,18 +277,18 @@ async def test_emit_key_is_free_after_rollback(office: Office, undone: str) -> N
             raise ZeroDivisionError
 
     if undone == "the transaction":
-        await office.site.rollback("Administrator", emit)
+        await site.site.rollback("Administrator", emit)
     else:
-        await office.do(part)
-    assert len((await office.do(emit))["deliveries"]) == 1
-    assert await office.counts() == (1, 1)
+        await site.do(part)
+    assert len((await site.do(emit))["deliveries"]) == 1
+    assert await site.counts() == (1, 1)
 
 
-async def test_emit_stores_value_of_enum_name(office: Office) -> None:
+async def test_emit_stores_value_of_enum_name(site: VirtualSite) -> None:
     """`type` is the event type (B-100); what is stored is sent (B-106)."""
-    await office.subscribe()
-    await office.do(lambda fw: fw.webhooks.emit(AppEventName.SHARED, {"to": AppEventName.SHARED}))
-    (delivery,) = await office.deliveries()
+    await site.subscribe()
+    await site.do(lambda fw: fw.webhooks.emit(AppEventName.SHARED, {"to": AppEventName.SHARED}))
+    (delivery,) = await site.deliveries()
     assert (delivery["event"], delivery["payload"]["type"]) == ("note.shared", "note.shared")
     assert delivery["payload"]["data"] == {"to": "note.shared"}
 
@@ -296,36 +296,36 @@ async def test_emit_stores_value_of_enum_name(office: Office) -> None:
 @pytest.mark.parametrize(
     "key", ["\u00a0", "a\u200db", " k ", "k" * 140, "\U0001f469\u200d\U0001f4bb"]
 )
-async def test_emit_accepts_any_key_without_control_characters(office: Office, key: str) -> None:
+async def test_emit_accepts_any_key_without_control_characters(site: VirtualSite, key: str) -> None:
     """A key is any text without control characters (B-78, H-12)."""
-    await office.subscribe()
-    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
+    await site.subscribe()
+    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
     with pytest.raises(DuplicateError):
-        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
-    assert [(d["name"], d["key"]) for d in await office.deliveries()] == [
+        await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
+    assert [(d["name"], d["key"]) for d in await site.deliveries()] == [
         (told["deliveries"][0], key)
     ]
 
 
-async def test_emits_without_key_are_separate_events(office: Office) -> None:
+async def test_emits_without_key_are_separate_events(site: VirtualSite) -> None:
     """Two emits without a key are two events (B-80)."""
-    await office.subscribe()
+    await site.subscribe()
     for _ in range(2):
-        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-    assert await office.counts() == (2, 2)
+        await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    assert await site.counts() == (2, 2)
 
 
-async def test_emit_queues_none_if_any_webhook_used_key(office: Office) -> None:
+async def test_emit_queues_none_if_any_webhook_used_key(site: VirtualSite) -> None:
     """No event is queued, and the caller's transaction stays usable (B-79)."""
-    await office.subscribe()
-    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
-    await office.subscribe()
-    await office.subscribe()
+    await site.subscribe()
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
+    await site.subscribe()
+    await site.subscribe()
 
     def work(fw: Any) -> int:
         with pytest.raises(DuplicateError):
             fw.webhooks.emit("note.shared", {}, key="k")
         return len(fw.webhooks.emit("note.shared", {}, key="k2")["deliveries"])
 
-    assert await office.do(work) == 3
-    assert await office.counts() == (4, 4)
+    assert await site.do(work) == 3
+    assert await site.counts() == (4, 4)

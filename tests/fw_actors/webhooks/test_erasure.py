@@ -13,7 +13,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.diagnostics import delivery_report
 from fw_actors.webhooks.erasure import erasable, erase, erase_many, payload_batches
 from tests.fw_actors.actors.delivery_kit import URL, ScriptedReceiver, delivering
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.fw_actors.webhooks.claim_kit import OutcomeDepot, emit
 from tests.plans import Access, accesses, unsought
 
@@ -24,45 +24,45 @@ DAY = 86_400_000
 async def erased(
     depot: OutcomeDepot, delivery: str, user: str = "Administrator"
 ) -> str | PermissionDeniedError:
-    site = depot.office.site
+    site = depot.site.site
     return await site.write(user, lambda fw: erase(fw, site.audit, delivery))
 
 
-async def bodies(office: Office) -> list[tuple[Any, ...]]:
+async def bodies(site: VirtualSite) -> list[tuple[Any, ...]]:
     """Return whether body, answer and answers of earlier attempts are left, by delivery."""
-    return await office.sql(
+    return await site.sql(
         "SELECT payload IS NOT NULL AS a, response_body IS NOT NULL AS b, (SELECT count(*) FROM"
         " fw_delivery_attempt WHERE delivery = name AND response_body IS NOT NULL) AS c,"
         " erased IS NOT NULL AS d, status, attempts FROM doc_webhook_delivery ORDER BY name"
     )
 
 
-async def test_erase_removes_bodies_and_keeps_record(office: Office) -> None:
+async def test_erase_removes_bodies_and_keeps_record(site: VirtualSite) -> None:
     """An Audit Event records the erasure; a second one does nothing (B-360)."""
-    depot = OutcomeDepot(office)
+    depot = OutcomeDepot(site)
     delivery = await depot.ended("REFUSED")
-    await office.hire("boss", "System Manager", password=None)
+    await site.add_account("boss", "System Manager", password=None)
     await depot.replay(delivery)
     await depot.attempt("REFUSED")
-    before = await bodies(office)
+    before = await bodies(site)
     first, second = await erased(depot, delivery), await erased(depot, delivery)
-    events = await office.sql("SELECT target FROM doc_audit_event WHERE action = 'webhook.erase'")
+    events = await site.sql("SELECT target FROM doc_audit_event WHERE action = 'webhook.erase'")
     assert [tuple(map(int, row[:4])) for row in before] == [(1, 1, 1, 0)]
-    assert [(*map(int, row[:4]), *row[4:]) for row in await bodies(office)] == [
+    assert [(*map(int, row[:4]), *row[4:]) for row in await bodies(site)] == [
         (0, 0, 0, 1, "Failed", 1)
     ]
     assert first == second
     assert events == [(delivery,)]
 
 
-async def test_replay_refuses_erased_delivery(office: Office) -> None:
+async def test_replay_refuses_erased_delivery(site: VirtualSite) -> None:
     """The refusal states the time of the erasure (B-361)."""
-    depot = OutcomeDepot(office)
+    depot = OutcomeDepot(site)
     delivery = await depot.ended("REFUSED")
     at = await erased(depot, delivery)
     with pytest.raises(ConflictError, match=f"was erased at {at}; it cannot be sent again"):
         await depot.replay(delivery, "Administrator")
-    report = await office.do(lambda fw: delivery_report(fw, delivery))
+    report = await site.do(lambda fw: delivery_report(fw, delivery))
     told = report.as_json(ServiceState(running=True))
     assert told["erased"] == at
     assert [each["request"] for each in told["recorded"]] == [None]
@@ -87,34 +87,34 @@ async def test_erased_delivery_shows_no_request(tmp_path: Path, autojump_clock: 
         assert await requests() == [None]
 
 
-async def test_erase_refuses_delivery_in_progress(office: Office) -> None:
+async def test_erase_refuses_delivery_in_progress(site: VirtualSite) -> None:
     """A delivery in progress still needs its body (B-362)."""
-    depot = OutcomeDepot(office)
+    depot = OutcomeDepot(site)
     delivery = await depot.ended("TRANSIENT")
     with pytest.raises(ConflictError, match="only Sent and Failed"):
         await erased(depot, delivery)
-    assert await office.do(lambda fw: erasable(fw, until=2**50)) == []
-    assert await office.do(lambda fw: erase_many(fw, office.site.audit, [delivery])) == []
+    assert await site.do(lambda fw: erasable(fw, until=2**50)) == []
+    assert await site.do(lambda fw: erase_many(fw, site.site.audit, [delivery])) == []
 
 
-async def test_erase_denies_user_without_replay_permission(office: Office) -> None:
-    depot = OutcomeDepot(office)
+async def test_erase_denies_user_without_replay_permission(site: VirtualSite) -> None:
+    depot = OutcomeDepot(site)
     delivery = await depot.ended("REFUSED")
-    await office.hire("clerk", password=None)
+    await site.add_account("clerk", password=None)
     assert isinstance(await erased(depot, delivery, "clerk"), PermissionDeniedError)
     with pytest.raises(NotFoundError):
         await erased(depot, "msg_none")
 
 
-async def test_erasable_selects_by_webhook_document_and_time(office: Office) -> None:
+async def test_erasable_selects_by_webhook_document_and_time(site: VirtualSite) -> None:
     """Deliveries are selected by Webhook, document and time (B-363)."""
-    depot = OutcomeDepot(office)
+    depot = OutcomeDepot(site)
     name = await depot.ended("REFUSED")
-    await office.sql("UPDATE doc_webhook_delivery SET reference_doctype = 'Customer',"
+    await site.sql("UPDATE doc_webhook_delivery SET reference_doctype = 'Customer',"
                      " reference_name = 'C-1'")  # fmt: skip
 
     async def matching(**wanted: Any) -> list[str]:
-        return await office.do(lambda fw: erasable(fw, **wanted))
+        return await site.do(lambda fw: erasable(fw, **wanted))
 
     with pytest.raises(ValidationError):
         await matching()
@@ -125,38 +125,38 @@ async def test_erasable_selects_by_webhook_document_and_time(office: Office) -> 
     assert await matching(until=2**50) == [name]
 
 
-async def test_erase_many_erases_listed_deliveries_once(office: Office) -> None:
+async def test_erase_many_erases_listed_deliveries_once(site: VirtualSite) -> None:
     """Each erasure is recorded; one that another call has erased is left out (B-363)."""
-    depot, audit = OutcomeDepot(office), office.site.audit
+    depot, audit = OutcomeDepot(site), site.site.audit
     names = [await depot.ended("REFUSED")]
-    names += [row["name"] for row in await office.deliveries() if row["name"] not in names]
-    assert await office.do(lambda fw: erase_many(fw, audit, [*names, "msg_none"])) == sorted(names)
-    assert await office.do(lambda fw: erase_many(fw, audit, names)) == []
-    assert await office.do(lambda fw: erasable(fw, until=2**50)) == []
-    events = await office.sql("SELECT target FROM doc_audit_event WHERE action = 'webhook.erase'")
+    names += [row["name"] for row in await site.deliveries() if row["name"] not in names]
+    assert await site.do(lambda fw: erase_many(fw, audit, [*names, "msg_none"])) == sorted(names)
+    assert await site.do(lambda fw: erase_many(fw, audit, names)) == []
+    assert await site.do(lambda fw: erasable(fw, until=2**50)) == []
+    events = await site.sql("SELECT target FROM doc_audit_event WHERE action = 'webhook.erase'")
     assert sorted(target for (target,) in events) == sorted(names)
 
 
-async def test_erase_many_requires_replay_permission(office: Office) -> None:
-    await office.hire("clerk", password=None)
-    write = office.site.write
+async def test_erase_many_requires_replay_permission(site: VirtualSite) -> None:
+    await site.add_account("clerk", password=None)
+    write = site.site.write
     with pytest.raises(PermissionDeniedError):
         await write("clerk", lambda fw: erasable(fw, until=1))
     with pytest.raises(PermissionDeniedError):
-        await write("clerk", lambda fw: erase_many(fw, office.site.audit, []))
+        await write("clerk", lambda fw: erase_many(fw, site.site.audit, []))
 
 
-async def test_erase_many_reads_only_listed_deliveries(office: Office) -> None:
+async def test_erase_many_reads_only_listed_deliveries(site: VirtualSite) -> None:
     """A batch costs the same among any number of erased deliveries (B-363)."""
-    audit = office.site.audit
+    audit = site.site.audit
 
     def seen(fw: Any) -> list[Access]:
         return accesses(fw.tx, lambda: erase_many(fw, audit, ["msg_a", "msg_b"]))
 
-    assert unsought(await office.do(seen), doc_webhook_delivery="name") == []
+    assert unsought(await site.do(seen), doc_webhook_delivery="name") == []
 
 
-async def test_erasable_reads_only_matching_deliveries(office: Office) -> None:
+async def test_erasable_reads_only_matching_deliveries(site: VirtualSite) -> None:
     def seen(fw: Any) -> list[Access]:
         return [
             *accesses(fw.tx, lambda: erasable(fw, webhook="w")),
@@ -165,25 +165,25 @@ async def test_erasable_reads_only_matching_deliveries(office: Office) -> None:
         ]
 
     by = "webhook reference_doctype reference_name status last_attempt"
-    assert unsought(await office.do(seen), doc_webhook_delivery=by) == []
+    assert unsought(await site.do(seen), doc_webhook_delivery=by) == []
 
 
-async def test_payload_sweep_erases_old_bodies_in_bounded_steps(office: Office) -> None:
+async def test_payload_sweep_erases_old_bodies_in_bounded_steps(site: VirtualSite) -> None:
     """The age of a final delivery is counted from its last attempt (B-364)."""
-    depot = OutcomeDepot(office)
+    depot = OutcomeDepot(site)
     for _ in range(3):
         await depot.ended("REFUSED")
-    ended = [name for (name,) in await office.sql("SELECT name FROM doc_webhook_delivery")]
-    await office.sql("UPDATE doc_webhook_delivery SET status = 'Failed', last_attempt = creation")
+    ended = [name for (name,) in await site.sql("SELECT name FROM doc_webhook_delivery")]
+    await site.sql("UPDATE doc_webhook_delivery SET status = 'Failed', last_attempt = creation")
     later = ended[-1]
-    await office.sql(
+    await site.sql(
         "UPDATE doc_webhook_delivery SET last_attempt = last_attempt - :by WHERE name <> :later",
         by=2 * DAY, later=later,
     )  # fmt: skip
     sent, failed = payload_batches(1, 1)
-    store = office.site.store
+    store = site.site.store
     counts = [await store.write(step) for step in (sent, *(failed,) * len(ended))]
-    kept = await office.sql("SELECT name FROM doc_webhook_delivery WHERE erased IS NULL")
+    kept = await site.sql("SELECT name FROM doc_webhook_delivery WHERE erased IS NULL")
     assert counts == [0, *(1,) * (len(ended) - 1), 0]
     assert kept == [(later,)]
 
@@ -191,16 +191,16 @@ async def test_payload_sweep_erases_old_bodies_in_bounded_steps(office: Office) 
 class SweptDays:
     """Failed deliveries, and the sweep of a service that is started anew each day."""
 
-    def __init__(self, office: Office, clock: MockClock) -> None:
-        self._office, self._clock, self._depot = office, clock, OutcomeDepot(office)
+    def __init__(self, site: VirtualSite, clock: MockClock) -> None:
+        self._site, self._clock, self._depot = site, clock, OutcomeDepot(site)
 
     async def delivery(self, ago: int = 2 * DAY) -> str:
         """Make a delivery that failed `ago` (ms)."""
-        if not await self._office.sql("SELECT name FROM doc_webhook"):
-            await self._office.subscribe()
-        (name,) = await emit(self._office, "N-1")
+        if not await self._site.sql("SELECT name FROM doc_webhook"):
+            await self._site.subscribe()
+        (name,) = await emit(self._site, "N-1")
         await self._depot.attempt("REFUSED")
-        await self._office.sql(
+        await self._site.sql(
             "UPDATE doc_webhook_delivery SET last_attempt = last_attempt - :ago WHERE name = :it",
             ago=ago, it=name,
         )  # fmt: skip
@@ -208,7 +208,7 @@ class SweptDays:
 
     async def restore(self, delivery: str) -> None:
         """Undo an erasure: as if another transaction had locked the row."""
-        await self._office.sql(
+        await self._site.sql(
             "UPDATE doc_webhook_delivery SET erased = NULL WHERE name = :it", it=delivery
         )
 
@@ -216,7 +216,7 @@ class SweptDays:
         """Sweep once; return the number of erased deliveries."""
         _, failed = payload_batches(1, 1)
         count = 0
-        while await self._office.site.store.write(failed):
+        while await self._site.site.store.write(failed):
             count += 1
         return count
 
@@ -225,10 +225,10 @@ class SweptDays:
 
 
 async def test_payload_sweep_revisits_missed_rows_next_day(
-    office: Office, autojump_clock: MockClock
+    site: VirtualSite, autojump_clock: MockClock
 ) -> None:
     """A row that another transaction had locked is skipped at first (PostgreSQL)."""
-    days = SweptDays(office, autojump_clock)
+    days = SweptDays(site, autojump_clock)
     missed = await days.delivery()
     first = await days.sweep()
     await days.restore(missed)
@@ -237,10 +237,10 @@ async def test_payload_sweep_revisits_missed_rows_next_day(
 
 
 async def test_payload_sweep_skips_erased_deliveries_of_earlier_days(
-    office: Office, autojump_clock: MockClock
+    site: VirtualSite, autojump_clock: MockClock
 ) -> None:
     """A sweep reads the deliveries of two days, however many were erased before (B-364)."""
-    days = SweptDays(office, autojump_clock)
+    days = SweptDays(site, autojump_clock)
     early = await days.delivery()
     counts = [await days.sweep()]
     for _ in range(2):
@@ -254,10 +254,10 @@ async def test_payload_sweep_skips_erased_deliveries_of_earlier_days(
 
 
 async def test_payload_sweep_revisits_missed_rows_after_quick_sweeps(
-    office: Office, autojump_clock: MockClock
+    site: VirtualSite, autojump_clock: MockClock
 ) -> None:
     """Sweeps by the command line, one right after the other, may all find the same lock."""
-    days = SweptDays(office, autojump_clock)
+    days = SweptDays(site, autojump_clock)
     missed = await days.delivery()
     counts = [await days.sweep() for _ in range(3)]
     await days.restore(missed)
@@ -265,16 +265,16 @@ async def test_payload_sweep_revisits_missed_rows_after_quick_sweeps(
 
 
 async def test_payload_sweep_begins_anew_after_clock_was_set_back(
-    office: Office, autojump_clock: MockClock
+    site: VirtualSite, autojump_clock: MockClock
 ) -> None:
     """Deliveries then end earlier than those that were erased while the clock was ahead."""
-    days = SweptDays(office, autojump_clock)
+    days = SweptDays(site, autojump_clock)
     await days.delivery(ago=2 * DAY)
     counts = [await days.sweep()]
     days.next_day()
     counts.append(await days.sweep())
     await days.delivery(ago=20 * DAY)
-    await office.sql(
+    await site.sql(
         "UPDATE fw_meta SET value = replace(value, '\"moved\":', '\"moved\":9')"
         " WHERE key = 'payload_sweep.Failed'"
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -18,8 +18,8 @@ ALL = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
 Act = Callable[[Any, Any], object]
 
 
-class Boxes(Office):
-    """An office in which the hooks of a Box run actions of the test."""
+class Boxes(VirtualSite):
+    """A site in which the hooks of a Box run actions of the test."""
 
     def in_hook(self, hook: str, act: Act) -> None:
         sys.modules["boxes"].ACTS[hook] = act
@@ -33,10 +33,10 @@ class Boxes(Office):
 
 @pytest.fixture
 async def boxes(tmp_path: Path) -> AsyncIterator[Boxes]:
-    async with open_office(tmp_path, apps=("boxes",)) as office:
+    async with open_virtual_site(tmp_path, apps=("boxes",)) as site:
         acts = sys.modules["boxes"].ACTS
         acts.clear()
-        boxes = Boxes(office.site)
+        boxes = Boxes(site.site)
         await boxes.watch("Box", *ALL)
         yield boxes
         acts.clear()

@@ -11,7 +11,7 @@ import pytest
 
 from fw_actors.documents import rest
 from fw_actors.errors import ValidationError
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -81,17 +81,17 @@ EVENTS: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any], list[str]]] 
 
 @pytest.mark.parametrize(("row", "before", "fn", "events"), EVENTS, ids=[e[0] for e in EVENTS])
 async def test_document_events_match_contract_table(
-    office: Office,
+    site: VirtualSite,
     row: str,
     before: Callable[[Any], Any],
     fn: Callable[[Any], Any],
     events: list[str],
 ) -> None:
-    await office.do(before)
-    await office.watch(ORDER, *ALL)
-    await office.watch("Customer", *ALL)  # is not subscribed to orders
-    await office.do(fn)
-    told = await office.deliveries()
+    await site.do(before)
+    await site.watch(ORDER, *ALL)
+    await site.watch("Customer", *ALL)  # is not subscribed to orders
+    await site.do(fn)
+    told = await site.deliveries()
     assert [each["payload"]["type"] for each in told] == [f"doc.{event}" for event in events], row
     assert {each["reference_doctype"] for each in told} <= {ORDER}
 
@@ -133,18 +133,18 @@ IN_ROWS = ("pin", "password", "wifi_password", "vault", "unset_vault", "margin",
 
 
 @pytest.mark.parametrize("user", ["Administrator", "boss"])
-async def test_event_redaction_matches_contract_table(office: Office, user: str) -> None:
+async def test_event_redaction_matches_contract_table(site: VirtualSite, user: str) -> None:
     """The rules hold for the document and its child rows (B-94), and for every user."""
-    await office.hire("boss", "Seller", "Boss", "System Manager", password=None)
-    await office.watch("Strongbox", "on_insert", "on_update", "on_trash")
+    await site.add_account("boss", "Seller", "Boss", "System Manager", password=None)
+    await site.watch("Strongbox", "on_insert", "on_update", "on_trash")
 
     def live(fw: Any) -> None:
         rest.insert(fw, "Strongbox", BODY)
         rest.save(fw, "Strongbox", "box", {"secretary": "Ann"})
         rest.delete(fw, "Strongbox", "box")
 
-    await office.do(live, user)
-    told = await office.deliveries()
+    await site.do(live, user)
+    told = await site.deliveries()
     assert len(told) == 3
     for each in told:
         doc = each["payload"]["data"]["doc"]
@@ -152,6 +152,6 @@ async def test_event_redaction_matches_contract_table(office: Office, user: str)
             assert doc.get(field, ABSENT) == shown, (rule, field)
             if field in IN_ROWS:
                 assert doc["rows"][0].get(field, ABSENT) == shown, (rule, field, "in a row")
-    text = str(await office.sql("SELECT payload FROM doc_webhook_delivery"))
+    text = str(await site.sql("SELECT payload FROM doc_webhook_delivery"))
     assert "s-" not in text
     assert "7.25" not in text

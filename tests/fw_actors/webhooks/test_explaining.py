@@ -10,82 +10,82 @@ from fw_actors.rules.delivery import WaitingDelivery, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import jobs
 from fw_actors.webhooks.diagnostics import waiting
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 STOPPED = ServiceState(running=False)
 
 
-async def emit(office: Office) -> str:
-    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+async def emit(site: VirtualSite) -> str:
+    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     await trio.sleep(1)
     delivery: str = told["deliveries"][0]
     return delivery
 
 
-async def look(office: Office, delivery: str) -> WaitingDelivery:
-    site = office.site
-    return await site.store.read(lambda tx: waiting(tx, site.registry, delivery))
+async def look(site: VirtualSite, delivery: str) -> WaitingDelivery:
+    opened = site.site
+    return await opened.store.read(lambda tx: waiting(tx, opened.registry, delivery))
 
 
-async def test_waiting_counts_earlier_deliveries_of_same_webhook(office: Office) -> None:
-    await office.subscribe()
-    first, second = await emit(office), await emit(office)
-    assert [(await look(office, each)).ahead for each in (first, second)] == [0, 1]
+async def test_waiting_counts_earlier_deliveries_of_same_webhook(site: VirtualSite) -> None:
+    await site.subscribe()
+    first, second = await emit(site), await emit(site)
+    assert [(await look(site, each)).ahead for each in (first, second)] == [0, 1]
 
 
 async def test_waiting_counts_deliveries_of_same_receiver(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
     """A receiver is scheme, host and port, however many Webhooks point there (B-230, C-117)."""
-    hook = await office.subscribe()
-    await office.hook(
+    hook = await site.subscribe()
+    await site.hook(
         url="https://RECEIVER.test:443/other", event_type="Custom", custom_event="note.other"
     )
-    await office.hook(
+    await site.hook(
         url="https://elsewhere.test/", event_type="Custom", custom_event="note.elsewhere"
     )
-    first = await emit(office)
-    await office.site.store.write(lambda tx: jobs.claim(tx, "webhook", hook, 1, 9000, "token"))
-    await office.do(lambda fw: fw.webhooks.emit("note.other", {}))
-    await office.do(lambda fw: fw.webhooks.emit("note.elsewhere", {}))
+    first = await emit(site)
+    await site.site.store.write(lambda tx: jobs.claim(tx, "webhook", hook, 1, 9000, "token"))
+    await site.do(lambda fw: fw.webhooks.emit("note.other", {}))
+    await site.do(lambda fw: fw.webhooks.emit("note.elsewhere", {}))
     await trio.sleep(1)
-    last = await emit(office)
-    facts = await look(office, last)
+    last = await emit(site)
+    facts = await look(site, last)
     assert (facts.receiver, facts.ahead, facts.in_flight) == ("https://receiver.test:443", 1, 1)
-    assert (await look(office, first)).leased
+    assert (await look(site, first)).leased
 
 
-async def test_explain_reports_lease_and_its_end(office: Office) -> None:
-    hook = await office.subscribe()
-    delivery = await emit(office)
-    await office.site.store.write(lambda tx: jobs.claim(tx, "webhook", hook, 1, 5000, "token"))
-    assert explain(await look(office, delivery), STOPPED).reason is WaitReason.LEASED
+async def test_explain_reports_lease_and_its_end(site: VirtualSite) -> None:
+    hook = await site.subscribe()
+    delivery = await emit(site)
+    await site.site.store.write(lambda tx: jobs.claim(tx, "webhook", hook, 1, 5000, "token"))
+    assert explain(await look(site, delivery), STOPPED).reason is WaitReason.LEASED
     await trio.sleep(5)
-    assert explain(await look(office, delivery), STOPPED).reason is WaitReason.LEASE_ENDED
+    assert explain(await look(site, delivery), STOPPED).reason is WaitReason.LEASE_ENDED
 
 
-async def test_waiting_shows_disabled_or_deleted_webhook(office: Office) -> None:
-    hook = await office.subscribe()
-    delivery = await emit(office)
-    await office.sql("UPDATE doc_webhook SET enabled = 0")
-    assert (await look(office, delivery)).webhook_enabled is False
-    await office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
-    assert (await look(office, delivery)).webhook_enabled is None
+async def test_waiting_shows_disabled_or_deleted_webhook(site: VirtualSite) -> None:
+    hook = await site.subscribe()
+    delivery = await emit(site)
+    await site.sql("UPDATE doc_webhook SET enabled = 0")
+    assert (await look(site, delivery)).webhook_enabled is False
+    await site.do(lambda fw: fw.get_doc("Webhook", hook).delete())
+    assert (await look(site, delivery)).webhook_enabled is None
 
 
 async def test_waiting_does_not_take_another_webhook_of_the_name_for_its_own(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
     """A replay of such a delivery is refused, because its Webhook was deleted (B-253)."""
-    hook = await office.subscribe()
-    delivery = await emit(office)
-    await office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
-    await office.sql("UPDATE doc_webhook_delivery SET status = 'Failed', attempts = 1")
-    await office.sql("DELETE FROM fw_job")
-    await office.subscribe(name=hook)
-    assert (await look(office, delivery)).webhook_enabled is None
+    hook = await site.subscribe()
+    delivery = await emit(site)
+    await site.do(lambda fw: fw.get_doc("Webhook", hook).delete())
+    await site.sql("UPDATE doc_webhook_delivery SET status = 'Failed', attempts = 1")
+    await site.sql("DELETE FROM fw_job")
+    await site.subscribe(name=hook)
+    assert (await look(site, delivery)).webhook_enabled is None
 
 
-async def test_waiting_of_unknown_delivery_is_not_found(office: Office) -> None:
+async def test_waiting_of_unknown_delivery_is_not_found(site: VirtualSite) -> None:
     with pytest.raises(NotFoundError):
-        await look(office, "msg_none")
+        await look(site, "msg_none")

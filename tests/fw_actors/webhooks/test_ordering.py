@@ -20,7 +20,7 @@ from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import health_of
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.fw_actors.webhooks.claim_kit import RUNS, ClaimingProcess, FreeSlots, emit, of
 from tests.plans import Access, accesses, statements_of, unsought
 
@@ -29,10 +29,10 @@ KINDS = (OutcomeKind.DELIVERED, OutcomeKind.DELIVERED, OutcomeKind.TRANSIENT, Ou
 
 
 @both_stores
-async def test_ordered_claim_waits_for_final_predecessor(office: Office) -> None:
-    await office.subscribe(ordering="document")
-    a1, a2, b1, a3 = await emit(office, "a", "a", "b", "a")
-    process = ClaimingProcess(office)
+async def test_ordered_claim_waits_for_final_predecessor(site: VirtualSite) -> None:
+    await site.subscribe(ordering="document")
+    a1, a2, b1, a3 = await emit(site, "a", "a", "b", "a")
+    process = ClaimingProcess(site)
     first = await process.claim()
     assert of(first) == [a1, b1]
     assert await process.claim() == []
@@ -51,16 +51,16 @@ async def test_ordered_claim_waits_for_final_predecessor(office: Office) -> None
 class Fates:
     """Random outcomes of deliveries; no document ever has two in flight."""
 
-    def __init__(self, office: Office, seed: int) -> None:
-        self._office, self._random = office, Random(seed)
-        self.processes = [ClaimingProcess(office), ClaimingProcess(office)]
+    def __init__(self, site: VirtualSite, seed: int) -> None:
+        self._site, self._random = site, Random(seed)
+        self.processes = [ClaimingProcess(site), ClaimingProcess(site)]
         self.expected: dict[str, list[str]] = defaultdict(list)
         self.ended: dict[str, list[str]] = defaultdict(list)
         self._held: dict[str, LeasedDelivery] = {}
 
     async def emit(self) -> None:
         some = [self._random.choice("abc") for _ in range(3)]
-        for name, delivery in zip(some, await emit(self._office, *some), strict=True):
+        for name, delivery in zip(some, await emit(self._site, *some), strict=True):
             self.expected[name].append(delivery)
 
     async def claim(self) -> int:
@@ -88,7 +88,7 @@ class Fates:
 
     async def cancel_some(self) -> None:
         """Cancel deliveries, one of which may be in flight."""
-        site = self._office.site
+        site = self._site.site
         for name, deliveries in self.expected.items():
             waiting = [each for each in deliveries if each not in self.ended[name]]
             if not waiting or self._random.random() < 0.5:
@@ -110,11 +110,11 @@ class Fates:
 
 @both_stores
 @pytest.mark.parametrize("seed", [7, 8, 9])
-async def test_ordered_claims_never_overlap_across_processes(office: Office, seed: int) -> None:
+async def test_ordered_claims_never_overlap_across_processes(site: VirtualSite, seed: int) -> None:
     """Under random outcomes, lost leases, cancellations and new events the order holds, and no
     delivery is left (B-367)."""
-    await office.subscribe(ordering="document", timeout=1, max_attempts=2)
-    fates = Fates(office, seed)
+    await site.subscribe(ordering="document", timeout=1, max_attempts=2)
+    fates = Fates(site, seed)
     for step in range(60):
         if step % 3 == 0 and step < 40:
             await fates.emit()
@@ -130,44 +130,44 @@ async def test_ordered_claims_never_overlap_across_processes(office: Office, see
         await fates.end_some(surely=True)
         await trio.sleep(0.2)
     assert fates.ended == fates.expected
-    assert await office.sql("SELECT id FROM fw_job WHERE ordering_key IS NOT NULL") == []
+    assert await site.sql("SELECT id FROM fw_job WHERE ordering_key IS NOT NULL") == []
 
 
 @both_stores
-async def test_ordered_claim_parks_followers_of_leased_delivery(office: Office) -> None:
-    webhook = await office.subscribe(ordering="document")
-    first, *_ = await emit(office, *["a"] * 300)
-    [other] = await emit(office, "b")
-    process = ClaimingProcess(office)
+async def test_ordered_claim_parks_followers_of_leased_delivery(site: VirtualSite) -> None:
+    webhook = await site.subscribe(ordering="document")
+    first, *_ = await emit(site, *["a"] * 300)
+    [other] = await emit(site, "b")
+    process = ClaimingProcess(site)
     assert of(await process.claim()) == [first, other]
-    due = await office.sql("SELECT count(*) FROM fw_job WHERE next_at IS NOT NULL")
+    due = await site.sql("SELECT count(*) FROM fw_job WHERE next_at IS NOT NULL")
     assert due == [(2,)]  # both leased
-    health = await office.site.store.read(lambda tx: health_of(tx, [webhook], RUNS)[webhook])
+    health = await site.site.store.read(lambda tx: health_of(tx, [webhook], RUNS)[webhook])
     assert health.waiting == 301
-    [queue] = await office.site.store.read(jobs.stats)
+    [queue] = await site.site.store.read(jobs.stats)
     assert (queue.scheduled, queue.leased, queue.failed) == (299, 2, 0)
 
 
-async def test_events_without_document_have_no_order(office: Office) -> None:
-    await office.subscribe(ordering="document")
+async def test_events_without_document_have_no_order(site: VirtualSite) -> None:
+    await site.subscribe(ordering="document")
     for _ in range(3):
-        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-    assert len(await ClaimingProcess(office).claim()) == 3
+        await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    assert len(await ClaimingProcess(site).claim()) == 3
 
 
 @both_stores
-async def test_ordering_survives_rename_and_deletion_of_document(office: Office) -> None:
-    await office.watch("Customer", "on_insert", "on_update", "on_trash", ordering="document")
+async def test_ordering_survives_rename_and_deletion_of_document(site: VirtualSite) -> None:
+    await site.watch("Customer", "on_insert", "on_update", "on_trash", ordering="document")
 
     def save(fw: Any) -> None:
         fw.get_doc("Customer", "Lovelace").save()
 
-    await office.do(lambda fw: fw.new_doc("Customer", title="Ada").insert())
-    process = ClaimingProcess(office)
+    await site.do(lambda fw: fw.new_doc("Customer", title="Ada").insert())
+    process = ClaimingProcess(site)
     [insert] = await process.claim()
-    await office.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Lovelace"))
-    await office.do(save)
-    await office.do(lambda fw: fw.get_doc("Customer", "Lovelace").delete())
+    await site.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Lovelace"))
+    await site.do(save)
+    await site.do(lambda fw: fw.get_doc("Customer", "Lovelace").delete())
     events, due = [], insert
     for _ in range(3):
         assert await process.claim() == []
@@ -177,90 +177,90 @@ async def test_ordering_survives_rename_and_deletion_of_document(office: Office)
     assert events == ["doc.on_insert", "doc.on_update", "doc.on_trash"]
 
 
-async def test_replay_is_queued_behind_waiting_delivery(office: Office) -> None:
-    await office.subscribe(ordering="document")
-    process = ClaimingProcess(office)
-    a1, a2 = await emit(office, "a", "a")
+async def test_replay_is_queued_behind_waiting_delivery(site: VirtualSite) -> None:
+    await site.subscribe(ordering="document")
+    process = ClaimingProcess(site)
+    a1, a2 = await emit(site, "a", "a")
     [due] = await process.claim()
     await process.end(due)
     [due] = await process.claim()
-    site = office.site
-    await site.write("Administrator", lambda fw: site.replays.replay(fw, a1))
+    opened = site.site
+    await opened.write("Administrator", lambda fw: opened.replays.replay(fw, a1))
     assert await process.claim() == []
     await process.end(due)
     assert (due.delivery, of(await process.claim())) == (a2, [a1])
 
 
-async def test_release_keeps_position_in_order(office: Office) -> None:
-    await office.subscribe(ordering="document")
-    a1, _ = await emit(office, "a", "a")
-    process = ClaimingProcess(office)
+async def test_release_keeps_position_in_order(site: VirtualSite) -> None:
+    await site.subscribe(ordering="document")
+    a1, _ = await emit(site, "a", "a")
+    process = ClaimingProcess(site)
     [due] = await process.claim()
     await process.release(due)
     assert of(await process.claim()) == [a1]
 
 
 @both_stores
-async def test_ordering_switched_off_releases_waiting_deliveries(office: Office) -> None:
-    webhook = await office.subscribe(ordering="document")
-    names = await emit(office, *["a"] * 5)
-    process = ClaimingProcess(office)
+async def test_ordering_switched_off_releases_waiting_deliveries(site: VirtualSite) -> None:
+    webhook = await site.subscribe(ordering="document")
+    names = await emit(site, *["a"] * 5)
+    process = ClaimingProcess(site)
     [due] = await process.claim()
-    await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"ordering": "none"}))
+    await site.do(lambda fw: rest.save(fw, "Webhook", webhook, {"ordering": "none"}))
     await process.end(due)
     [second] = await process.claim()  # leased before it is known
     await process.end(second)
     assert of(await process.claim()) == names[2:]
 
 
-async def test_deleted_webhook_fails_all_ordered_deliveries(office: Office) -> None:
-    webhook = await office.subscribe(ordering="document")
-    await emit(office, *["a"] * 5)
-    process = ClaimingProcess(office)
+async def test_deleted_webhook_fails_all_ordered_deliveries(site: VirtualSite) -> None:
+    webhook = await site.subscribe(ordering="document")
+    await emit(site, *["a"] * 5)
+    process = ClaimingProcess(site)
     [due] = await process.claim()
-    await office.do(lambda fw: fw.get_doc("Webhook", webhook).delete())
+    await site.do(lambda fw: fw.get_doc("Webhook", webhook).delete())
     await process.end(due, OutcomeKind.WITHDRAWN)
     while dues := await process.claim():
         for each in dues:
             await process.end(each, OutcomeKind.WITHDRAWN)
-    statuses = await office.sql("SELECT DISTINCT status FROM doc_webhook_delivery")
+    statuses = await site.sql("SELECT DISTINCT status FROM doc_webhook_delivery")
     assert statuses == [("Failed",)]
 
 
-async def test_explain_names_delivery_that_blocks_order(office: Office) -> None:
-    await office.subscribe(ordering="document")
-    first, second = await emit(office, "a", "a")
-    await ClaimingProcess(office).claim()
-    found = await office.site.store.read(
-        lambda tx: explain(waiting(tx, office.site.registry, second), RUNS)
+async def test_explain_names_delivery_that_blocks_order(site: VirtualSite) -> None:
+    await site.subscribe(ordering="document")
+    first, second = await emit(site, "a", "a")
+    await ClaimingProcess(site).claim()
+    found = await site.site.store.read(
+        lambda tx: explain(waiting(tx, site.site.registry, second), RUNS)
     )
     assert found.reason is WaitReason.ORDER
     assert first in found.text
 
 
-async def test_webhook_refuses_unknown_ordering_with_field(office: Office) -> None:
+async def test_webhook_refuses_unknown_ordering_with_field(site: VirtualSite) -> None:
     with pytest.raises(FwError) as refused:
-        await office.subscribe(ordering="strict")
+        await site.subscribe(ordering="strict")
     assert refused.value.extra["field"] == "ordering"
 
 
 @both_stores
 async def test_ordered_claim_is_not_repeated_for_delivery_behind_one_in_flight(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
     """A rename can merge two documents whose deliveries were begun; the later one stays due, and
     is not taken for one that another transaction has locked (B-238)."""
-    await office.subscribe(ordering="document")
-    await emit(office, "a", "a")
-    [first] = await ClaimingProcess(office).claim()
-    await office.sql("UPDATE fw_job SET attempts = 1, next_at = created WHERE lease IS NULL")
-    deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
-    batch = await office.site.store.write(lambda tx: deliveries.claim(tx, FreeSlots(), "t"))
+    await site.subscribe(ordering="document")
+    await emit(site, "a", "a")
+    [first] = await ClaimingProcess(site).claim()
+    await site.sql("UPDATE fw_job SET attempts = 1, next_at = created WHERE lease IS NULL")
+    deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0))
+    batch = await site.site.store.write(lambda tx: deliveries.claim(tx, FreeSlots(), "t"))
     assert (batch.leased, batch.next_at) == (None, first.lease_end)
 
 
 @both_stores
-async def test_ordered_jobs_are_read_by_indexes_only(office: Office) -> None:
+async def test_ordered_jobs_are_read_by_indexes_only(site: VirtualSite) -> None:
     """The plan is the same for any number of deliveries behind one document."""
 
     def look(tx: Tx) -> list[Access]:
@@ -275,18 +275,18 @@ async def test_ordered_jobs_are_read_by_indexes_only(office: Office) -> None:
             *accesses(tx, lambda: ordered_jobs.count_parked(tx, "w", 9)),
         ]
 
-    found = await office.site.store.write(look)
+    found = await site.site.store.write(look)
     aliases = dict.fromkeys({each.table for each in found} & {"other", "next"}, "ordering_key")
     assert unsought(found, fw_job="partition id rowid", **aliases) == []
 
 
 @both_stores
-async def test_claim_without_limits_runs_four_statements(office: Office) -> None:
+async def test_claim_without_limits_runs_four_statements(site: VirtualSite) -> None:
     """A claim finds due jobs, leases them, finds the next due time and reads the rows (B-313)."""
-    await office.subscribe()
-    await emit(office, "a", "a")
-    deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
-    ran = await office.site.store.write(
+    await site.subscribe()
+    await emit(site, "a", "a")
+    deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0))
+    ran = await site.site.store.write(
         lambda tx: statements_of(tx, lambda: deliveries.claim(tx, FreeSlots(), "t"))
     )
     assert len(ran) == 4

@@ -24,153 +24,159 @@ from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.health import health_of
 from fw_actors.webhooks.pacing import WebhookPause, paused_webhooks
-from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 
 RUNS = ServiceState(running=True)
 
 
 async def pause(
-    office: Office, webhook: str, seconds: int | None = None, user: str = "boss"
+    site: VirtualSite, webhook: str, seconds: int | None = None, user: str = "boss"
 ) -> Any:
-    return await office.site.write(user, lambda fw: office.site.pauses.pause(fw, webhook, seconds))
+    return await site.site.write(user, lambda fw: site.site.pauses.pause(fw, webhook, seconds))
 
 
-async def resume(office: Office, webhook: str, user: str = "boss") -> Any:
-    return await office.site.write(user, lambda fw: office.site.pauses.resume(fw, webhook))
+async def resume(site: VirtualSite, webhook: str, user: str = "boss") -> Any:
+    return await site.site.write(user, lambda fw: site.site.pauses.resume(fw, webhook))
 
 
-async def claim(office: Office) -> ClaimedBatch:
-    deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
-    return await office.site.store.write(lambda tx: deliveries.claim(tx, UnlimitedSlots(), "token"))
+async def claim(site: VirtualSite) -> ClaimedBatch:
+    deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0))
+    return await site.site.store.write(lambda tx: deliveries.claim(tx, UnlimitedSlots(), "token"))
 
 
-async def audit(office: Office) -> list[tuple[Any, ...]]:
-    return await office.sql(
+async def audit(site: VirtualSite) -> list[tuple[Any, ...]]:
+    return await site.sql(
         "SELECT action, target, detail, actor FROM doc_audit_event WHERE action IN"
         " ('webhook.pause', 'webhook.resume', 'Denied') ORDER BY creation, name"
     )
 
 
 @pytest.fixture
-async def webhook(office: Office) -> str:
-    await office.hire("boss", "System Manager", password=None)
-    return await office.subscribe()
+async def webhook(site: VirtualSite) -> str:
+    await site.add_account("boss", "System Manager", password=None)
+    return await site.subscribe()
 
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_claim_of_paused_webhook_reads_no_delivery(
-    office: Office, webhook: str, monkeypatch: pytest.MonkeyPatch
+    site: VirtualSite, webhook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-    found = await pause(office, webhook, 60)
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    found = await pause(site, webhook, 60)
 
     def never(*_given: object) -> int:
         raise AssertionError("the queue of a paused Webhook was looked at")
 
     with monkeypatch.context() as patched:
         patched.setattr(jobs, "lease", never)
-        assert await claim(office) == ClaimedBatch(None, False, found.until)
-    await resume(office, webhook)
-    [due] = (await claim(office)).deliveries
+        assert await claim(site) == ClaimedBatch(None, False, found.until)
+    await resume(site, webhook)
+    [due] = (await claim(site)).deliveries
     assert (due.attempts, due.job.expired_leases) == (0, 0)
 
 
 async def test_pause_outlives_process_restart(tmp_path: Path) -> None:
-    async with open_office(tmp_path) as office:
-        webhook = await office.subscribe()
-        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-        await pause(office, webhook, user="Administrator")
-    async with open_office(tmp_path) as office:
-        assert (await claim(office)).leased is None
+    async with open_virtual_site(tmp_path) as site:
+        webhook = await site.subscribe()
+        await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+        await pause(site, webhook, user="Administrator")
+    async with open_virtual_site(tmp_path) as site:
+        assert (await claim(site)).leased is None
 
 
-async def test_pause_writes_audit_events_but_no_modification(office: Office, webhook: str) -> None:
-    [before] = await office.sql("SELECT modified FROM doc_webhook")
-    await pause(office, webhook, 60)
+async def test_pause_writes_audit_events_but_no_modification(
+    site: VirtualSite, webhook: str
+) -> None:
+    [before] = await site.sql("SELECT modified FROM doc_webhook")
+    await pause(site, webhook, 60)
     await trio.sleep(1)
-    await pause(office, webhook)
+    await pause(site, webhook)
     await trio.sleep(1)
-    assert await resume(office, webhook) == WebhookPause(webhook)
-    await resume(office, webhook)  # is not paused: no event
-    events = [(action, json.loads(detail)) for action, _, detail, _ in await audit(office)]
+    assert await resume(site, webhook) == WebhookPause(webhook)
+    await resume(site, webhook)  # is not paused: no event
+    events = [(action, json.loads(detail)) for action, _, detail, _ in await audit(site)]
     assert [action for action, _ in events] == ["webhook.pause", "webhook.pause", "webhook.resume"]
     assert events[0][1]["until"] is not None
     assert events[1][1] == {"until": None}
-    assert await office.sql("SELECT modified FROM doc_webhook") == [before]
+    assert await site.sql("SELECT modified FROM doc_webhook") == [before]
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_save_of_webhook_read_before_pause_keeps_pause(office: Office, webhook: str) -> None:
+async def test_save_of_webhook_read_before_pause_keeps_pause(
+    site: VirtualSite, webhook: str
+) -> None:
     """On PostgreSQL another transaction may pause it between the reading and the save (B-304)."""
 
     def around(fw: Any) -> Any:
         doc = fw.get_doc("Webhook", webhook)
-        paused = office.site.pauses.pause(fw, webhook, 60)
+        paused = site.site.pauses.pause(fw, webhook, 60)
         doc.timeout = 20
         doc.save()
         return paused, doc.paused_until
 
-    paused, shown = await office.do(around)
-    assert await office.site.store.read(paused_webhooks) == [paused]
-    assert await office.sql("SELECT timeout FROM doc_webhook") == [(20,)]
+    paused, shown = await site.do(around)
+    assert await site.site.store.read(paused_webhooks) == [paused]
+    assert await site.sql("SELECT timeout FROM doc_webhook") == [(20,)]
     assert shown is not None
 
 
-async def test_pause_with_new_end_keeps_beginning(office: Office, webhook: str) -> None:
-    first = await pause(office, webhook, 60)
+async def test_pause_with_new_end_keeps_beginning(site: VirtualSite, webhook: str) -> None:
+    first = await pause(site, webhook, 60)
     await trio.sleep(1)
-    later = await pause(office, webhook)
+    later = await pause(site, webhook)
     assert (later.since, later.until) == (first.since, None)
 
 
-async def test_pause_after_end_of_another_has_new_beginning(office: Office, webhook: str) -> None:
+async def test_pause_after_end_of_another_has_new_beginning(
+    site: VirtualSite, webhook: str
+) -> None:
     """One that has ended by itself is no pause (B-303), and so resuming it writes no event."""
-    first = await pause(office, webhook, 60)
+    first = await pause(site, webhook, 60)
     await trio.sleep(61)
-    await resume(office, webhook)
-    assert [action for action, *_ in await audit(office)] == ["webhook.pause"]
-    await pause(office, webhook, 60)
+    await resume(site, webhook)
+    assert [action for action, *_ in await audit(site)] == ["webhook.pause"]
+    await pause(site, webhook, 60)
     await trio.sleep(61)
-    later = await pause(office, webhook)
+    later = await pause(site, webhook)
     assert later.since == first.since + 122_000
 
 
 @pytest.mark.parametrize("seconds", [1, 366 * 86_400])
 async def test_pause_accepts_limits_of_its_duration(
-    office: Office, webhook: str, seconds: int
+    site: VirtualSite, webhook: str, seconds: int
 ) -> None:
     """Between 1 and 31,622,400 seconds (B-303)."""
-    paused = await pause(office, webhook, seconds)
+    paused = await pause(site, webhook, seconds)
     assert paused.until - paused.since == seconds * 1000
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 366 * 86_400 + 1])
 async def test_pause_refuses_duration_out_of_range_with_field(
-    office: Office, webhook: str, seconds: int
+    site: VirtualSite, webhook: str, seconds: int
 ) -> None:
     with pytest.raises(ValidationError) as refused:
-        await pause(office, webhook, seconds)
+        await pause(site, webhook, seconds)
     assert refused.value.extra["field"] == "seconds"
 
 
-async def test_pause_of_unknown_webhook_is_not_found(office: Office, webhook: str) -> None:
+async def test_pause_of_unknown_webhook_is_not_found(site: VirtualSite, webhook: str) -> None:
     for act in (pause, resume):
         with pytest.raises(NotFoundError):
-            await act(office, "nosuch")
+            await act(site, "nosuch")
 
 
-async def test_pause_denies_unauthorized_user_on_record(office: Office, webhook: str) -> None:
-    await office.hire("clerk", password=None)
-    assert isinstance(await pause(office, webhook, user="clerk"), PermissionDeniedError)
-    assert isinstance(await resume(office, webhook, user="clerk"), PermissionDeniedError)
-    assert [row[0] for row in await audit(office)] == ["Denied", "Denied"]
-    assert await office.site.store.read(paused_webhooks) == []
+async def test_pause_denies_unauthorized_user_on_record(site: VirtualSite, webhook: str) -> None:
+    await site.add_account("clerk", password=None)
+    assert isinstance(await pause(site, webhook, user="clerk"), PermissionDeniedError)
+    assert isinstance(await resume(site, webhook, user="clerk"), PermissionDeniedError)
+    assert [row[0] for row in await audit(site)] == ["Denied", "Denied"]
+    assert await site.site.store.read(paused_webhooks) == []
 
 
-async def test_pause_fields_are_not_writable(office: Office, webhook: str) -> None:
+async def test_pause_fields_are_not_writable(site: VirtualSite, webhook: str) -> None:
     with pytest.raises(BadRequestError) as refused:
-        await office.do(
+        await site.do(
             lambda fw: rest.save(
                 fw, "Webhook", webhook, {"paused_since": "2026-01-01T00:00:00.000Z"}
             )
@@ -178,24 +184,24 @@ async def test_pause_fields_are_not_writable(office: Office, webhook: str) -> No
     assert refused.value.extra["field"] == "paused_since"
 
 
-async def test_pause_is_shown_in_state_list_and_explanation(office: Office, webhook: str) -> None:
-    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-    paused = await pause(office, webhook, 60)
+async def test_pause_is_shown_in_state_list_and_explanation(
+    site: VirtualSite, webhook: str
+) -> None:
+    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    paused = await pause(site, webhook, 60)
 
     def look(tx: Tx) -> tuple[Any, ...]:
         health = health_of(tx, [webhook], RUNS)[webhook]
-        explained = explain(waiting(tx, office.site.registry, told["deliveries"][0]), RUNS)
+        explained = explain(waiting(tx, site.site.registry, told["deliveries"][0]), RUNS)
         return health.state, health.paused_until, explained.reason, explained.due_at
 
-    found = await office.site.store.read(look)
+    found = await site.site.store.read(look)
     assert found == ("paused", paused.until, WaitReason.PAUSED, paused.until)
-    assert await office.site.store.read(paused_webhooks) == [paused]
-    await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 0}))
-    assert await office.site.store.read(look) == found, (
-        "its deliveries wait although it is disabled"
-    )
-    assert await office.site.store.read(paused_webhooks) == [paused]
-    await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 1}))
-    await resume(office, webhook)
-    state, until, reason, _ = await office.site.store.read(look)
+    assert await site.site.store.read(paused_webhooks) == [paused]
+    await site.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 0}))
+    assert await site.site.store.read(look) == found, "its deliveries wait although it is disabled"
+    assert await site.site.store.read(paused_webhooks) == [paused]
+    await site.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 1}))
+    await resume(site, webhook)
+    state, until, reason, _ = await site.site.store.read(look)
     assert (state, until, reason) == ("untried", None, WaitReason.SLOT)

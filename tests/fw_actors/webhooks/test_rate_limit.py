@@ -16,20 +16,20 @@ from fw_actors.webhooks.claims import ClaimedBatch
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.pacing import webhooks_at_limit
-from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from tests.fw_actors.webhooks.claim_kit import ClaimingProcess, UnlimitedSlots
 
 
 class ClaimingNode:
     """A process that claims as much as the limits allow."""
 
-    def __init__(self, office: Office) -> None:
-        self._office = office
-        self._deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
+    def __init__(self, site: VirtualSite) -> None:
+        self._site = site
+        self._deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0))
         self.times: list[float] = []
 
     async def claim(self) -> ClaimedBatch:
-        batch = await self._office.site.store.write(
+        batch = await self._site.site.store.write(
             lambda tx: self._deliveries.claim(tx, UnlimitedSlots(), "token")
         )
         self.times += [trio.current_time()] * len(batch.deliveries)
@@ -40,22 +40,22 @@ class ClaimingNode:
         end = trio.current_time() + seconds
         while trio.current_time() < end:
             batch = await self.claim()
-            now = self._office.site.clock.now()
+            now = self._site.site.clock.now()
             wait = 1000 if batch.next_at is None else batch.next_at - now
             await trio.sleep(min(1.0, max(0.001, wait / 1000)))
 
 
-async def emit(office: Office, count: int) -> list[str]:
+async def emit(site: VirtualSite, count: int) -> list[str]:
     events = [{"name": "note.shared", "data": {}}] * min(count, 1000)
-    told = await office.do(lambda fw: fw.webhooks.emit_many(events))
+    told = await site.do(lambda fw: fw.webhooks.emit_many(events))
     return [name for each in told for name in each["deliveries"]]
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_rate_limit_is_shared_by_processes(office: Office) -> None:
-    await office.subscribe(rate_limit=40)
-    await emit(office, 400)
-    nodes = [ClaimingNode(office), ClaimingNode(office)]
+async def test_rate_limit_is_shared_by_processes(site: VirtualSite) -> None:
+    await site.subscribe(rate_limit=40)
+    await emit(site, 400)
+    nodes = [ClaimingNode(site), ClaimingNode(site)]
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
         for node in nodes:
@@ -66,101 +66,101 @@ async def test_rate_limit_is_shared_by_processes(office: Office) -> None:
         assert 36 <= sum(second <= at < second + 1 for at in times) <= 44
 
 
-async def test_claim_names_time_at_which_rate_limit_allows_next(office: Office) -> None:
+async def test_claim_names_time_at_which_rate_limit_allows_next(site: VirtualSite) -> None:
     """The Dispatcher sleeps until then; a due delivery would have it claim without a pause."""
-    await office.subscribe(rate_limit=2)
-    await emit(office, 5)
-    node = ClaimingNode(office)
+    await site.subscribe(rate_limit=2)
+    await emit(site, 5)
+    node = ClaimingNode(site)
     for _ in range(2):  # the second one leases nothing
         batch = await node.claim()
-        assert (batch.more, batch.next_at) == (False, office.site.clock.now() + 500)
+        assert (batch.more, batch.next_at) == (False, site.site.clock.now() + 500)
     assert len(node.times) == 1
 
 
-async def test_rate_limit_continues_after_clock_set_back(office: Office) -> None:
+async def test_rate_limit_continues_after_clock_set_back(site: VirtualSite) -> None:
     """The stored time is hours ahead until the next claim replaces it (B-312)."""
-    await office.subscribe(rate_limit=10)
-    await emit(office, 100)
-    node = ClaimingNode(office)
+    await site.subscribe(rate_limit=10)
+    await emit(site, 100)
+    node = ClaimingNode(site)
     await node.run(1)
-    await office.sql("UPDATE fw_webhook_claim SET used_until = used_until + 7200000000")
+    await site.sql("UPDATE fw_webhook_claim SET used_until = used_until + 7200000000")
     sent = len(node.times)
     await node.run(4)
     assert 36 <= len(node.times) - sent <= 44
 
 
-async def test_rate_limit_change_applies_while_running(office: Office) -> None:
-    webhook = await office.subscribe(rate_limit=1)
-    await emit(office, 200)
-    node = ClaimingNode(office)
+async def test_rate_limit_change_applies_while_running(site: VirtualSite) -> None:
+    webhook = await site.subscribe(rate_limit=1)
+    await emit(site, 200)
+    node = ClaimingNode(site)
     await node.run(5)
     assert 4 <= len(node.times) <= 6
-    await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"rate_limit": 0}))
+    await site.do(lambda fw: rest.save(fw, "Webhook", webhook, {"rate_limit": 0}))
     await trio.sleep(1)
     assert len((await node.claim()).deliveries) == 100
 
 
-async def test_rate_limit_leaves_other_webhooks_unlimited(office: Office) -> None:
-    await office.subscribe(rate_limit=1)
-    await emit(office, 50)
+async def test_rate_limit_leaves_other_webhooks_unlimited(site: VirtualSite) -> None:
+    await site.subscribe(rate_limit=1)
+    await emit(site, 50)
     await trio.sleep(1)
-    await office.subscribe("other.event")
-    await office.do(lambda fw: fw.webhooks.emit("other.event", {}))
+    await site.subscribe("other.event")
+    await site.do(lambda fw: fw.webhooks.emit("other.event", {}))
     events = [
         each.stored.rate_limit
-        for each in (await ClaimingNode(office).claim()).deliveries
+        for each in (await ClaimingNode(site).claim()).deliveries
         if each.stored
     ]
     assert sorted(events) == [0, 1]
 
 
-async def test_claim_without_rate_limit_writes_no_row(office: Office) -> None:
-    await office.subscribe()
-    await emit(office, 5)
-    assert len((await ClaimingNode(office).claim()).deliveries) == 5
-    assert await office.sql("SELECT * FROM fw_webhook_claim") == []
+async def test_claim_without_rate_limit_writes_no_row(site: VirtualSite) -> None:
+    await site.subscribe()
+    await emit(site, 5)
+    assert len((await ClaimingNode(site).claim()).deliveries) == 5
+    assert await site.sql("SELECT * FROM fw_webhook_claim") == []
 
 
-async def test_disabled_webhook_fails_regardless_of_rate_limit(office: Office) -> None:
+async def test_disabled_webhook_fails_regardless_of_rate_limit(site: VirtualSite) -> None:
     """No request is sent for a disabled Webhook."""
-    webhook = await office.subscribe(rate_limit=1)
-    await emit(office, 50)
-    await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 0}))
-    assert len((await ClaimingNode(office).claim()).deliveries) == 50
+    webhook = await site.subscribe(rate_limit=1)
+    await emit(site, 50)
+    await site.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 0}))
+    assert len((await ClaimingNode(site).claim()).deliveries) == 50
 
 
-async def test_rate_limit_follows_rename_and_ends_with_webhook(office: Office) -> None:
-    webhook = await office.subscribe(rate_limit=1)
-    await emit(office, 2)
-    await ClaimingNode(office).claim()
-    await office.do(lambda fw: fw.get_doc("Webhook", webhook).rename("renamed"))
-    assert await office.sql("SELECT webhook FROM fw_webhook_claim") == [("renamed",)]
-    await office.do(lambda fw: fw.get_doc("Webhook", "renamed").delete())
-    assert await office.sql("SELECT webhook FROM fw_webhook_claim") == []
+async def test_rate_limit_follows_rename_and_ends_with_webhook(site: VirtualSite) -> None:
+    webhook = await site.subscribe(rate_limit=1)
+    await emit(site, 2)
+    await ClaimingNode(site).claim()
+    await site.do(lambda fw: fw.get_doc("Webhook", webhook).rename("renamed"))
+    assert await site.sql("SELECT webhook FROM fw_webhook_claim") == [("renamed",)]
+    await site.do(lambda fw: fw.get_doc("Webhook", "renamed").delete())
+    assert await site.sql("SELECT webhook FROM fw_webhook_claim") == []
 
 
 @pytest.mark.parametrize("value", [-1, 10_001])
-async def test_webhook_refuses_rate_limit_out_of_range(office: Office, value: int) -> None:
+async def test_webhook_refuses_rate_limit_out_of_range(site: VirtualSite, value: int) -> None:
     with pytest.raises(ValidationError) as refused:
-        await office.subscribe(rate_limit=value)
+        await site.subscribe(rate_limit=value)
     assert refused.value.extra["field"] == "rate_limit"
 
 
-async def test_webhooks_at_limit_counts_those_with_due_deliveries(office: Office) -> None:
-    await office.subscribe(rate_limit=1)
-    assert await office.site.store.read(webhooks_at_limit) == 0
-    await emit(office, 3)
-    assert await office.site.store.read(webhooks_at_limit) == 1
+async def test_webhooks_at_limit_counts_those_with_due_deliveries(site: VirtualSite) -> None:
+    await site.subscribe(rate_limit=1)
+    assert await site.site.store.read(webhooks_at_limit) == 0
+    await emit(site, 3)
+    assert await site.site.store.read(webhooks_at_limit) == 1
 
 
-async def test_explain_names_rate_limit_of_webhook(office: Office) -> None:
-    await office.subscribe(rate_limit=5)
-    [delivery] = await emit(office, 1)
+async def test_explain_names_rate_limit_of_webhook(site: VirtualSite) -> None:
+    await site.subscribe(rate_limit=5)
+    [delivery] = await emit(site, 1)
 
     def look(tx: Tx) -> object:
-        return explain(waiting(tx, office.site.registry, delivery), ServiceState(running=True))
+        return explain(waiting(tx, site.site.registry, delivery), ServiceState(running=True))
 
-    found = await office.site.store.read(look)
+    found = await site.site.store.read(look)
     assert found.reason is WaitReason.SLOT  # type: ignore[attr-defined]
     assert "at most 5 requests a second" in found.text  # type: ignore[attr-defined]
 
@@ -170,13 +170,13 @@ TEXTS = ("max_attempts", "timeout", "rate_limit", "paused_since", "paused_until"
 
 async def test_claim_reads_text_in_webhook_numbers_as_defaults(tmp_path: Path) -> None:
     """SQLite stores text in any column; the Webhook must not delay others (B-28)."""
-    async with open_office(tmp_path) as office:
-        bad, good = await office.subscribe(), await office.subscribe()
+    async with open_virtual_site(tmp_path) as site:
+        bad, good = await site.subscribe(), await site.subscribe()
         changes = ", ".join(f"{column} = 'soon'" for column in (*TEXTS, "old_secret_until"))
-        await office.sql(f"UPDATE doc_webhook SET {changes} WHERE name = :bad", bad=bad)
-    async with open_office(tmp_path) as office:
-        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-        found = {due.job.partition: due for due in await ClaimingProcess(office).claim()}
+        await site.sql(f"UPDATE doc_webhook SET {changes} WHERE name = :bad", bad=bad)
+    async with open_virtual_site(tmp_path) as site:
+        await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+        found = {due.job.partition: due for due in await ClaimingProcess(site).claim()}
     assert set(found) == {bad, good}
     hook = found[bad].stored
     assert hook is not None

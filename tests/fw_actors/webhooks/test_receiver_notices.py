@@ -14,7 +14,7 @@ from fw_actors.mail import FailingWebhook, Notice, Template, TemplateValues, ren
 from fw_actors.ops.doctor.delivery import WebhookSince, webhook_facts
 from fw_actors.rules.delivery import error_of_response
 from fw_actors.rules.receivers import OutageAction
-from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from tests.site_kit import START_MS
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -22,53 +22,55 @@ HOUR, DAY = 3_600_000, 86_400_000
 
 
 @asynccontextmanager
-async def failing_site(folder: Path, **settings: Any) -> AsyncIterator[tuple[Office, str]]:
+async def failing_site(folder: Path, **settings: Any) -> AsyncIterator[tuple[VirtualSite, str]]:
     """Open a site with a Webhook whose attempts have failed for two days."""
-    async with open_office(folder, **settings) as office:
-        await office.hire("mona", "System Manager", password=None)
-        await office.hire("gone", "System Manager", password=None)
-        await office.sql("UPDATE doc_user SET enabled = 0 WHERE name = 'gone'")
-        name = await office.subscribe(url="https://receiver.test/hook/t0ken")
-        await fail(office, name)
-        yield office, name
+    async with open_virtual_site(folder, **settings) as site:
+        await site.add_account("mona", "System Manager", password=None)
+        await site.add_account("gone", "System Manager", password=None)
+        await site.sql("UPDATE doc_user SET enabled = 0 WHERE name = 'gone'")
+        name = await site.subscribe(url="https://receiver.test/hook/t0ken")
+        await fail(site, name)
+        yield site, name
 
 
-async def fail(office: Office, name: str, since: int = START_MS - 2 * DAY, last: int = 0) -> None:
-    await office.sql("DELETE FROM fw_webhook_health WHERE webhook = :name", name=name)
-    await office.sql(
+async def fail(
+    site: VirtualSite, name: str, since: int = START_MS - 2 * DAY, last: int = 0
+) -> None:
+    await site.sql("DELETE FROM fw_webhook_health WHERE webhook = :name", name=name)
+    await site.sql(
         "INSERT INTO fw_webhook_health (webhook, failures, failing_since, last_error, last_failure)"
         " VALUES (:name, 7, :since, 'connect: the connection was refused.', :last)",
         name=name, since=since, last=last or START_MS - HOUR,
     )  # fmt: skip
 
 
-async def succeed(office: Office, name: str) -> None:
-    await office.sql(
+async def succeed(site: VirtualSite, name: str) -> None:
+    await site.sql(
         "UPDATE fw_webhook_health SET failures = 0, failing_since = NULL, last_success = :at"
         " WHERE webhook = :name", at=START_MS, name=name,
     )  # fmt: skip
 
 
-async def sweep(office: Office) -> list[tuple[OutageAction, str]]:
+async def sweep(site: VirtualSite) -> list[tuple[OutageAction, str]]:
     """Take steps until nothing is due; return the reported acts."""
     told: list[tuple[OutageAction, str]] = []
-    site = office.site
+    opened = site.site
     for _ in range(20):
-        if not await site.store.write(
-            lambda tx: site.notices.step(
-                tx, lambda tx: site.handle(tx, "Administrator"), lambda *act: told.append(act)
+        if not await opened.store.write(
+            lambda tx: opened.notices.step(
+                tx, lambda tx: opened.handle(tx, "Administrator"), lambda *act: told.append(act)
             )
         ):
             return told
     raise AssertionError("the steps do not end")
 
 
-async def mails(office: Office) -> list[tuple[Any, ...]]:
-    return await office.sql("SELECT recipient, template FROM doc_email_delivery ORDER BY recipient")
+async def mails(site: VirtualSite) -> list[tuple[Any, ...]]:
+    return await site.sql("SELECT recipient, template FROM doc_email_delivery ORDER BY recipient")
 
 
-async def audited(office: Office) -> list[tuple[str, str, dict[str, Any]]]:
-    rows = await office.sql(
+async def audited(site: VirtualSite) -> list[tuple[str, str, dict[str, Any]]]:
+    rows = await site.sql(
         "SELECT action, target, detail FROM doc_audit_event WHERE action LIKE 'webhook.notice%'"
         " OR action = 'webhook.disable' OR action = 'webhook.change' ORDER BY creation, action"
     )
@@ -77,22 +79,22 @@ async def audited(office: Office) -> list[tuple[str, str, dict[str, Any]]]:
 
 async def test_failing_webhook_is_reported_once(tmp_path: Path) -> None:
     """A notice is a mail to owner and System Managers, an event, an Audit Event and a metric."""
-    async with failing_site(tmp_path) as (office, name):
-        watcher = await office.subscribe("webhook.failing", url="https://pager.test/")
-        first, again = await sweep(office), await sweep(office)
-        [event] = await office.deliveries()
-        actions = dict(office.site.notices.actions)
+    async with failing_site(tmp_path) as (site, name):
+        watcher = await site.subscribe("webhook.failing", url="https://pager.test/")
+        first, again = await sweep(site), await sweep(site)
+        [event] = await site.deliveries()
+        actions = dict(site.site.notices.actions)
         since = "2027-01-13T08:00:00.000Z"
         assert (first, again) == ([(OutageAction.NOTICE, name)], [])
-        assert await mails(office) == [("mona@x.test", "webhook_failing")]
+        assert await mails(site) == [("mona@x.test", "webhook_failing")]
         assert (event["webhook"], event["event"]) == (watcher, "webhook.failing")
         assert event["payload"]["data"] == {
             "webhook": name, "title": "receiver.test", "since": since, "failures": 7,
             "error": "connect: the connection was refused.",
         }  # fmt: skip
-        assert await audited(office) == [("webhook.notice", name, {"since": since, "failures": 7})]
+        assert await audited(site) == [("webhook.notice", name, {"since": since, "failures": 7})]
         assert actions == {"ended": 0, "failing": 1, "disabled": 0}
-        facts = await webhook_facts(office.site)
+        facts = await webhook_facts(site.site)
         assert facts.failing == (WebhookSince(name, START_MS - 2 * DAY),)
         assert facts.disabled == ()
 
@@ -100,18 +102,16 @@ async def test_failing_webhook_is_reported_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("days", [0, 1])
 async def test_notice_hides_redirect_target(tmp_path: Path, days: int) -> None:
     """A redirect often repeats the path of the URL, which may be a token (B-343)."""
-    async with failing_site(tmp_path, disable_after_days=days) as (office, name):
-        await office.subscribe("webhook.failing", url="https://pager.test/")
-        await office.sql(
+    async with failing_site(tmp_path, disable_after_days=days) as (site, name):
+        await site.subscribe("webhook.failing", url="https://pager.test/")
+        await site.sql(
             "UPDATE fw_webhook_health SET last_error = :error",
             error=error_of_response(301, "https://receiver.test/hook/t0ken/"),
         )
-        await sweep(office)
-        told = [event["payload"]["data"]["error"] for event in await office.deliveries()]
-        told += await office.do(
-            lambda fw: fw.get_all("Webhook", {"name": name}, ["disabled_reason"])
-        )
-        [(mail,)] = await office.sql("SELECT arguments FROM fw_job WHERE queue = 'mail'")
+        await sweep(site)
+        told = [event["payload"]["data"]["error"] for event in await site.deliveries()]
+        told += await site.do(lambda fw: fw.get_all("Webhook", {"name": name}, ["disabled_reason"]))
+        [(mail,)] = await site.sql("SELECT arguments FROM fw_job WHERE queue = 'mail'")
     shown = "status: the receiver answered 301, and pointed elsewhere."
     assert shown in str(told)
     assert shown in mail
@@ -119,46 +119,46 @@ async def test_notice_hides_redirect_target(tmp_path: Path, days: int) -> None:
 
 
 async def test_notice_goes_to_owner_but_not_scoped_users(tmp_path: Path) -> None:
-    async with failing_site(tmp_path) as (office, name):
-        await office.hire("olive", password=None)
-        await office.hire("scoped", "System Manager", password=None)
-        await office.do(
+    async with failing_site(tmp_path) as (site, name):
+        await site.add_account("olive", password=None)
+        await site.add_account("scoped", "System Manager", password=None)
+        await site.do(
             lambda fw: fw.new_doc(
                 "User Permission", user="scoped", allow="User", for_value="scoped"
             ).insert()
         )
-        await office.sql("UPDATE doc_webhook SET owner = 'olive' WHERE name = :name", name=name)
-        await sweep(office)
-        assert [row[0] for row in await mails(office)] == ["mona@x.test", "olive@x.test"]
+        await site.sql("UPDATE doc_webhook SET owner = 'olive' WHERE name = :name", name=name)
+        await sweep(site)
+        assert [row[0] for row in await mails(site)] == ["mona@x.test", "olive@x.test"]
 
 
 async def test_notice_goes_to_no_later_account_of_the_owners_name(tmp_path: Path) -> None:
     """B-340: the owner was deleted, and another user has the name now."""
-    async with failing_site(tmp_path) as (office, _):
-        await office.sql("UPDATE doc_webhook SET owner = 'olive', creation = creation - 1")
-        await office.hire("olive", password=None)
-        await sweep(office)
-        assert [row[0] for row in await mails(office)] == ["mona@x.test"]
+    async with failing_site(tmp_path) as (site, _):
+        await site.sql("UPDATE doc_webhook SET owner = 'olive', creation = creation - 1")
+        await site.add_account("olive", password=None)
+        await sweep(site)
+        assert [row[0] for row in await mails(site)] == ["mona@x.test"]
 
 
 async def test_notice_is_sent_once_by_two_processes(tmp_path: Path) -> None:
     """The later process finds the notice recorded (B-341)."""
-    async with failing_site(tmp_path) as (office, name), open_office(tmp_path) as other:
-        told = await sweep(office) + await sweep(other)
+    async with failing_site(tmp_path) as (site, name), open_virtual_site(tmp_path) as other:
+        told = await sweep(site) + await sweep(other)
         assert told == [(OutageAction.NOTICE, name)]
-        assert len(await mails(office)) == 1
+        assert len(await mails(site)) == 1
 
 
 async def test_notice_end_is_sent_once_and_new_failure_notified(tmp_path: Path) -> None:
-    async with failing_site(tmp_path) as (office, name):
-        await office.subscribe("webhook.failing.ended", url="https://pager.test/")
-        await sweep(office)
-        await succeed(office, name)
-        ended = await sweep(office) + await sweep(office)
-        [event] = await office.deliveries()
-        await office.sql("UPDATE fw_webhook_health SET failures = 7, failing_since = :at",
+    async with failing_site(tmp_path) as (site, name):
+        await site.subscribe("webhook.failing.ended", url="https://pager.test/")
+        await sweep(site)
+        await succeed(site, name)
+        ended = await sweep(site) + await sweep(site)
+        [event] = await site.deliveries()
+        await site.sql("UPDATE fw_webhook_health SET failures = 7, failing_since = :at",
                          at=START_MS - DAY)  # fmt: skip
-        again = await sweep(office)
+        again = await sweep(site)
         assert ended == [(OutageAction.END, name)]
         assert again == [(OutageAction.NOTICE, name)]
         assert event["payload"]["data"]["reason"] == "delivered"
@@ -166,81 +166,81 @@ async def test_notice_end_is_sent_once_and_new_failure_notified(tmp_path: Path) 
 
 async def test_failing_webhook_gets_no_notice_about_itself(tmp_path: Path) -> None:
     """A notice to the failing Webhook would fail and queue the next one (B-343)."""
-    async with failing_site(tmp_path) as (office, _):
-        own = await office.subscribe("webhook.failing", url="https://receiver.test/other")
-        await fail(office, own)
-        await sweep(office)
+    async with failing_site(tmp_path) as (site, _):
+        own = await site.subscribe("webhook.failing", url="https://receiver.test/other")
+        await fail(site, own)
+        await sweep(site)
         told = [(each["webhook"], each["payload"]["data"]["webhook"])
-                for each in await office.deliveries()]  # fmt: skip
+                for each in await site.deliveries()]  # fmt: skip
         assert all(to == own and about != own for to, about in told)
         assert len(told) == 1
 
 
 async def test_notice_hours_of_zero_send_nothing(tmp_path: Path) -> None:
-    async with failing_site(tmp_path, receiver_notice=0) as (office, _):
-        assert await sweep(office) == []
-        assert await mails(office) == []
+    async with failing_site(tmp_path, receiver_notice=0) as (site, _):
+        assert await sweep(site) == []
+        assert await mails(site) == []
 
 
 async def test_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> None:
     """Disabling records the reason, a mail, and one audit event (B-344)."""
-    async with failing_site(tmp_path, receiver_notice=0, disable_after_days=1) as (office, name):
-        told = await sweep(office) + await sweep(office)
-        hook = await office.do(lambda fw: fw.get_doc("Webhook", name))
+    async with failing_site(tmp_path, receiver_notice=0, disable_after_days=1) as (site, name):
+        told = await sweep(site) + await sweep(site)
+        hook = await site.do(lambda fw: fw.get_doc("Webhook", name))
         assert told == [(OutageAction.DISABLE, name)]
         assert not hook.enabled
         assert hook.disabled_reason == (
             "Disabled by ops.disableAfterDays: 7 attempts in a row have failed since "
             "2027-01-13T08:00:00.000Z. connect: the connection was refused."
         )
-        assert await mails(office) == [("mona@x.test", "webhook_disabled")]
-        assert [row[0] for row in await audited(office)] == ["webhook.disable"]
-        facts = await webhook_facts(office.site)
+        assert await mails(site) == [("mona@x.test", "webhook_disabled")]
+        assert [row[0] for row in await audited(site)] == ["webhook.disable"]
+        facts = await webhook_facts(site.site)
         assert facts.disabled == (WebhookSince(name, START_MS - 2 * DAY),)
         assert facts.failing == ()
 
 
 async def test_enabled_webhook_starts_without_earlier_failures(tmp_path: Path) -> None:
     """The earlier reason and failures no longer count (B-345)."""
-    async with failing_site(tmp_path, disable_after_days=1) as (office, name):
-        await sweep(office)
+    async with failing_site(tmp_path, disable_after_days=1) as (site, name):
+        await sweep(site)
 
         def enable(fw: Any) -> None:
             doc = fw.get_doc("Webhook", name)
             doc.enabled = 1
             doc.save()
 
-        await office.do(enable)
-        hook = await office.do(lambda fw: fw.get_doc("Webhook", name))
+        await site.do(enable)
+        hook = await site.do(lambda fw: fw.get_doc("Webhook", name))
         assert hook.disabled_reason is None
-        assert await sweep(office) == []
-        assert await office.sql("SELECT failures, failing_since FROM fw_webhook_health") == [
+        assert await sweep(site) == []
+        assert await site.sql("SELECT failures, failing_since FROM fw_webhook_health") == [
             (0, None)
         ]
 
 
 async def test_notice_ends_with_disabled_or_deleted_webhook(tmp_path: Path) -> None:
-    async with failing_site(tmp_path) as (office, name):
-        await office.subscribe("webhook.failing.ended", url="https://pager.test/")
-        other = await office.subscribe()
-        await fail(office, other)
-        await sweep(office)
-        await office.do(lambda fw: fw.get_doc("Webhook", name).db_set("enabled", 0))
-        await office.do(lambda fw: fw.get_doc("Webhook", other).delete())
-        await sweep(office)
+    async with failing_site(tmp_path) as (site, name):
+        await site.subscribe("webhook.failing.ended", url="https://pager.test/")
+        other = await site.subscribe()
+        await fail(site, other)
+        await sweep(site)
+        await site.do(lambda fw: fw.get_doc("Webhook", name).db_set("enabled", 0))
+        await site.do(lambda fw: fw.get_doc("Webhook", other).delete())
+        await sweep(site)
         reasons = {e["payload"]["data"]["webhook"]: e["payload"]["data"]["reason"]
-                   for e in await office.deliveries()}  # fmt: skip
+                   for e in await site.deliveries()}  # fmt: skip
         assert reasons == {name: "disabled", other: "deleted"}
 
 
 async def test_refused_disabling_does_not_block_other_webhooks(tmp_path: Path) -> None:
     """Raw SQL can leave an invalid Webhook; its refusal is recorded and not repeated."""
-    async with failing_site(tmp_path, receiver_notice=0, disable_after_days=1) as (office, broken):
-        await office.sql("UPDATE doc_webhook SET timeout = NULL WHERE name = :name", name=broken)
-        other = await office.subscribe()
-        await fail(office, other)
-        assert await sweep(office) == [(OutageAction.DISABLE, other)]
-        refused = {target: "refused" in detail for _, target, detail in await audited(office)}
+    async with failing_site(tmp_path, receiver_notice=0, disable_after_days=1) as (site, broken):
+        await site.sql("UPDATE doc_webhook SET timeout = NULL WHERE name = :name", name=broken)
+        other = await site.subscribe()
+        await fail(site, other)
+        assert await sweep(site) == [(OutageAction.DISABLE, other)]
+        refused = {target: "refused" in detail for _, target, detail in await audited(site)}
         assert refused == {broken: True, other: False}
 
 

@@ -10,14 +10,14 @@ import pytest
 from fw_actors.documents.fields import iso
 from fw_actors.errors import ConflictError, FwError, NotFoundError, PermissionDeniedError
 from fw_actors.webhooks.replay import Replayed
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
 
 
 @pytest.fixture
-async def depot(office: Office) -> OutcomeDepot:
-    await office.hire("boss", "System Manager", password=None)
-    return OutcomeDepot(office)
+async def depot(site: VirtualSite) -> OutcomeDepot:
+    await site.add_account("boss", "System Manager", password=None)
+    return OutcomeDepot(site)
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ async def test_replay_restarts_final_delivery_with_same_id_and_body(
     before = await depot.row()
     assert before["status"] == previous
     hook = before["webhook"]
-    await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).db_set("max_attempts", 9))
+    await depot.site.do(lambda fw: fw.get_doc("Webhook", hook).db_set("max_attempts", 9))
     assert await depot.replay(delivery) == Replayed(delivery, "Queued")
     row = await depot.row()
     assert (row["name"], row["payload"]) == (delivery, before["payload"])
     assert (row["status"], row["attempts"], row["max_attempts"]) == ("Queued", 0, 9)
     assert (row["next_attempt"], row["error"], row["sent"]) == (row["modified"], None, None)
-    assert await depot.office.sql("SELECT partition, subject, lease FROM fw_job") == [
+    assert await depot.site.sql("SELECT partition, subject, lease FROM fw_job") == [
         (hook, delivery, None)
     ]
     await depot.attempt("DELIVERED")
@@ -66,7 +66,7 @@ async def test_replay_refuses_second_replay_while_queued(depot: OutcomeDepot) ->
     with pytest.raises(ConflictError):
         await depot.replay(delivery)
     assert len(await depot.audit()) == 1
-    assert await depot.office.sql("SELECT count(*) FROM fw_job") == [(1,)]
+    assert await depot.site.sql("SELECT count(*) FROM fw_job") == [(1,)]
 
 
 async def test_replay_of_unknown_delivery_leaves_no_audit_event(depot: OutcomeDepot) -> None:
@@ -80,7 +80,7 @@ async def test_replay_refuses_delivery_of_deleted_webhook(
 ) -> None:
     delivery = await depot.ended("DELIVERED")
     hook = (await depot.row())["webhook"]
-    await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
+    await depot.site.do(lambda fw: fw.get_doc("Webhook", hook).delete())
     with pytest.raises(ConflictError):
         await depot.replay(delivery)
     assert ((await depot.row())["status"], await depot.audit()) == ("Sent", [])
@@ -90,11 +90,11 @@ async def test_replay_refuses_delivery_of_deleted_webhook(
 async def test_replay_refuses_delivery_of_deleted_namesake(depot: OutcomeDepot) -> None:
     """Another Webhook has the name by now, and its receiver must not get the event (B-253)."""
     old = await depot.ended("DELIVERED", name="erp")
-    await depot.office.do(lambda fw: fw.get_doc("Webhook", "erp").delete())
+    await depot.site.do(lambda fw: fw.get_doc("Webhook", "erp").delete())
     fresh = await depot.ended("DELIVERED", name="erp")
     with pytest.raises(ConflictError, match="was deleted"):
         await depot.replay(old)
-    await depot.office.do(lambda fw: fw.get_doc("Webhook", "erp").rename("crm"))
+    await depot.site.do(lambda fw: fw.get_doc("Webhook", "erp").rename("crm"))
     with pytest.raises(ConflictError, match="was deleted"):
         await depot.replay(old)
     assert await depot.audit() == []
@@ -105,7 +105,7 @@ async def test_replay_accepts_delivery_of_disabled_webhook(depot: OutcomeDepot) 
     """A replay for a disabled Webhook is allowed, and fails as disabled (B-254)."""
     delivery = await depot.ended("DELIVERED")
     hook = (await depot.row())["webhook"]
-    await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).db_set("enabled", 0))
+    await depot.site.do(lambda fw: fw.get_doc("Webhook", hook).db_set("enabled", 0))
     assert await depot.replay(delivery) == Replayed(delivery, "Queued")
 
 
@@ -127,9 +127,9 @@ async def test_replay_denies_unauthorized_user_on_record(
     """A user without the role, or with access scopes, is refused (B-255) and audited (O-81)."""
     if delivery == "one that is there":
         delivery = await depot.ended("DELIVERED")
-    await depot.office.hire("clerk", *(["System Manager"] if scoped else []), password=None)
+    await depot.site.add_account("clerk", *(["System Manager"] if scoped else []), password=None)
     if scoped:
-        await depot.office.do(
+        await depot.site.do(
             lambda fw: fw.new_doc(
                 "User Permission", user="clerk", allow="User", for_value="clerk"
             ).insert()
@@ -137,18 +137,18 @@ async def test_replay_denies_unauthorized_user_on_record(
     told = await depot.replay(delivery, "clerk")
     assert isinstance(told, PermissionDeniedError)
     assert await depot.audit() == [("Denied", delivery[:140], None, "clerk", "r-1")]
-    assert await depot.office.sql("SELECT count(*) FROM fw_job") == [(0,)]
+    assert await depot.site.sql("SELECT count(*) FROM fw_job") == [(0,)]
 
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_replay_many_answers_and_audits_each_delivery(depot: OutcomeDepot) -> None:
     """Each delivery is replayed with its own Audit Event (C-116)."""
     final = await depot.ended("REFUSED")
-    under_way = (await depot.office.do(lambda fw: fw.webhooks.emit("note.shared", {})))[
-        "deliveries"
-    ][0]
-    site = depot.office.site
-    told = await depot.office.do(
+    under_way = (await depot.site.do(lambda fw: fw.webhooks.emit("note.shared", {})))["deliveries"][
+        0
+    ]
+    site = depot.site.site
+    told = await depot.site.do(
         lambda fw: site.replays.replay_many(fw, [under_way, final, "nowhere", final])
     )
     kinds = [type(each).__name__ for each in told]
@@ -162,14 +162,14 @@ async def test_replay_find_lists_matching_deliveries_oldest_first(depot: Outcome
     await depot.ended("REFUSED")
     hook = (await depot.row())["webhook"]
     for _ in range(3):
-        await depot.office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+        await depot.site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     await depot.attempt("REFUSED")
-    ids = [row["name"] for row in await depot.office.deliveries()]
+    ids = [row["name"] for row in await depot.site.deliveries()]
     at = (await depot.row())["creation"]
 
     async def find(*filters: list[Any], limit: int | None = None, status: str = "Failed") -> Any:
         wanted = [["status", "=", status], *filters]
-        site = depot.office.site
+        site = depot.site.site
         return await site.read("boss", lambda fw: site.replays.find(fw, wanted, limit))
 
     assert await find() == await find(["webhook", "=", hook]) == ids

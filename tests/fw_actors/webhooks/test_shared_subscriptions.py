@@ -20,7 +20,7 @@ from fw_actors.webhooks.subscriptions import (
     Subscriptions,
 )
 from supervisors.service.processes import shared_memory
-from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 
 stores = pytest.mark.usefixtures("on_both_stores")
 EMPTY = Subscriptions({}, {})
@@ -96,14 +96,14 @@ def test_shared_snapshot_is_ignored_if_damaged() -> None:
 
 
 @pytest.fixture
-async def offices(tmp_path: Path) -> AsyncIterator[tuple[Office, Office]]:
+async def sites(tmp_path: Path) -> AsyncIterator[tuple[VirtualSite, VirtualSite]]:
     """Two processes of one service."""
     memory = shared_memory()
     async with AsyncExitStack() as stack:
         made = []
         for number in (1, 2):
             shared = SharedSubscriptions(os.dup(memory), ProcessPlace(number, 2))
-            opened = open_office(tmp_path, seed=number, shared=shared)
+            opened = open_virtual_site(tmp_path, seed=number, shared=shared)
             made.append(await stack.enter_async_context(opened))
         os.close(memory)
         yield made[0], made[1]
@@ -115,9 +115,9 @@ def emit(fw: Any) -> int:
 
 @stores
 async def test_saved_webhook_applies_in_other_process(
-    offices: tuple[Office, Office],
+    sites: tuple[VirtualSite, VirtualSite],
 ) -> None:
-    one, other = offices
+    one, other = sites
     assert await other.do(emit) == 0
     hook = await one.subscribe()
     assert [await other.do(emit), await one.do(emit)] == [1, 1]
@@ -127,9 +127,9 @@ async def test_saved_webhook_applies_in_other_process(
 
 @stores
 async def test_rolled_back_save_changes_no_other_process(
-    offices: tuple[Office, Office],
+    sites: tuple[VirtualSite, VirtualSite],
 ) -> None:
-    one, other = offices
+    one, other = sites
     fields = {"url": "https://x.test", "event_type": "Custom", "custom_event": "note.shared"}
     new = fields | {"secret": "s"}
     await one.site.rollback("Administrator", lambda fw: fw.new_doc("Webhook", **new).insert())
@@ -138,22 +138,22 @@ async def test_rolled_back_save_changes_no_other_process(
 
 @stores
 async def test_outside_change_after_save_is_not_seen(
-    offices: tuple[Office, Office], tmp_path: Path
+    sites: tuple[VirtualSite, VirtualSite], tmp_path: Path
 ) -> None:
     """After the commit all processes use the state that the save has read (B-42)."""
-    one, other = offices
+    one, other = sites
     await one.subscribe()
-    async with open_office(tmp_path, seed=3) as command:
+    async with open_virtual_site(tmp_path, seed=3) as command:
         await command.subscribe()
     assert [await other.do(emit), await one.do(emit)] == [1, 1]
 
 
 @stores
 async def test_restart_publishes_subscriptions_to_other_processes(
-    offices: tuple[Office, Office], tmp_path: Path
+    sites: tuple[VirtualSite, VirtualSite], tmp_path: Path
 ) -> None:
-    one, other = offices
-    async with open_office(tmp_path, seed=3) as command:
+    one, other = sites
+    async with open_virtual_site(tmp_path, seed=3) as command:
         await command.subscribe()
     assert await other.do(emit) == 0
     await one.site.store.write(one.site.subscriptions.read_at_start)
@@ -162,7 +162,7 @@ async def test_restart_publishes_subscriptions_to_other_processes(
 
 @stores
 async def test_webhook_change_skips_its_own_transaction_if_snapshot_is_lost(
-    offices: tuple[Office, Office], monkeypatch: pytest.MonkeyPatch
+    sites: tuple[VirtualSite, VirtualSite], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each write then reads the stored Webhooks: not its own change (B-41)."""
 
@@ -170,7 +170,7 @@ async def test_webhook_change_skips_its_own_transaction_if_snapshot_is_lost(
         raise OSError("no memory")
 
     monkeypatch.setattr(os, "pwrite", no_memory)
-    one, _ = offices
+    one, _ = sites
     hook = await one.subscribe()
 
     def work(fw: Any) -> int:

@@ -25,7 +25,7 @@ from fw_actors.webhooks.subscriptions import (
 )
 from supervisors.children import actor_child
 from supervisors.tree import open_supervisor
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.site_kit import make_config
 
 ONE, TWO = Subscription("one", 6, "r1"), Subscription("two", 6, "r2")
@@ -56,27 +56,27 @@ def test_changed_webhooks_lists_differing_subscriptions(
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_stale_webhooks_lists_outside_changes(office: Office) -> None:
-    hook = await office.subscribe()
-    site = office.site
-    assert await stale_webhooks(site.store, site.subscriptions) == ()
-    await office.sql("UPDATE doc_webhook SET enabled = 0 WHERE name = :n RETURNING name", n=hook)
-    assert await office.do(emit) == 1  # as before, until the restart
-    assert await stale_webhooks(site.store, site.subscriptions) == (hook,)
-    await office.sql("UPDATE doc_webhook SET enabled = 1 WHERE name = :n RETURNING name", n=hook)
-    assert await stale_webhooks(site.store, site.subscriptions) == ()
+async def test_stale_webhooks_lists_outside_changes(site: VirtualSite) -> None:
+    hook = await site.subscribe()
+    opened = site.site
+    assert await stale_webhooks(opened.store, opened.subscriptions) == ()
+    await site.sql("UPDATE doc_webhook SET enabled = 0 WHERE name = :n RETURNING name", n=hook)
+    assert await site.do(emit) == 1  # as before, until the restart
+    assert await stale_webhooks(opened.store, opened.subscriptions) == (hook,)
+    await site.sql("UPDATE doc_webhook SET enabled = 1 WHERE name = :n RETURNING name", n=hook)
+    assert await stale_webhooks(opened.store, opened.subscriptions) == ()
 
 
 @asynccontextmanager
-async def watching(office: Office, *, refresh: bool) -> AsyncIterator[LogCapture]:
+async def watching(site: VirtualSite, *, refresh: bool) -> AsyncIterator[LogCapture]:
     kept = LogCapture()
-    log, site = structlog.wrap_logger(None, processors=[kept]), office.site
+    log, opened = structlog.wrap_logger(None, processors=[kept]), site.site
 
     def watch() -> SubscriptionWatch:
-        return SubscriptionWatch(site.store, site.subscriptions, refresh=refresh)
+        return SubscriptionWatch(opened.store, opened.subscriptions, refresh=refresh)
 
     async with (
-        open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime,
+        open_runtime(clock=opened.clock, entropy=opened.entropy, log=log) as runtime,
         open_supervisor(runtime, "service", [actor_child("watch", watch)], stop_seconds=1.0),
     ):
         yield kept
@@ -87,32 +87,32 @@ def told(kept: LogCapture) -> list[tuple[str, str, list[str]]]:
 
 
 async def test_subscription_watch_logs_outside_change_once(
-    office: Office, autojump_clock: MockClock
+    site: VirtualSite, autojump_clock: MockClock
 ) -> None:
-    hook = await office.subscribe()
-    async with watching(office, refresh=False) as kept:
+    hook = await site.subscribe()
+    async with watching(site, refresh=False) as kept:
         await trio.sleep(60)
         assert told(kept) == []
-        await office.sql("UPDATE doc_webhook SET enabled = 0 RETURNING name")
+        await site.sql("UPDATE doc_webhook SET enabled = 0 RETURNING name")
         await trio.sleep(60)
-        assert await office.do(emit) == 1
+        assert await site.do(emit) == 1
     assert told(kept) == [("warning", "subscriptions.stale", [hook])]
 
 
 async def test_subscription_watch_applies_outside_change_if_refresh_is_on(
-    office: Office, autojump_clock: MockClock
+    site: VirtualSite, autojump_clock: MockClock
 ) -> None:
     """With `ops.subscriptionRefresh` a change applies within a second."""
-    hook = await office.subscribe()
-    async with watching(office, refresh=True) as kept:
+    hook = await site.subscribe()
+    async with watching(site, refresh=True) as kept:
         await trio.sleep(10)
-        await office.sql("UPDATE doc_webhook SET enabled = 0 RETURNING name")
+        await site.sql("UPDATE doc_webhook SET enabled = 0 RETURNING name")
         await trio.sleep(1)
-        assert await office.do(emit) == 0
+        assert await site.do(emit) == 0
         assert told(kept) == [("info", "subscriptions.refreshed", [hook])]
-        await office.sql("UPDATE doc_webhook SET enabled = 1 RETURNING name")
+        await site.sql("UPDATE doc_webhook SET enabled = 1 RETURNING name")
         await trio.sleep(1)
-        assert await office.do(emit) == 1
+        assert await site.do(emit) == 1
 
 
 @pytest.mark.parametrize("refresh", [True, False])

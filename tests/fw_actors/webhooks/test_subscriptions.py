@@ -12,7 +12,7 @@ from fw_actors.store import Tx
 from fw_actors.store.transaction import AfterCommit
 from fw_actors.webhooks.subscriptions import SubscriptionCache
 from tests.forwarding_tx import ForwardingTx
-from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from tests.fw_actors.webhooks.claim_kit import ClaimingProcess
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -22,25 +22,25 @@ def emit(fw: Any) -> int:
     return len(fw.webhooks.emit("note.shared", {})["deliveries"])
 
 
-async def change(office: Office, hook: str, **fields: Any) -> None:
+async def change(site: VirtualSite, hook: str, **fields: Any) -> None:
     def work(fw: Any) -> None:
         doc = fw.get_doc("Webhook", hook)
         for field, value in fields.items():
             setattr(doc, field, value)
         doc.save()
 
-    await office.do(work)
+    await site.do(work)
 
 
 @pytest.fixture(params=["cold", "warm"])
-async def counter(request: pytest.FixtureRequest, office: Office) -> Office:
-    """An office whose cache of subscriptions is empty or filled."""
+async def counter(request: pytest.FixtureRequest, site: VirtualSite) -> VirtualSite:
+    """A site whose cache of subscriptions is empty or filled."""
     if request.param == "warm":
-        await office.do(emit)
-    return office
+        await site.do(emit)
+    return site
 
 
-async def test_webhook_applies_to_writes_after_its_commit(counter: Office) -> None:
+async def test_webhook_applies_to_writes_after_its_commit(counter: VirtualSite) -> None:
     hook = await counter.subscribe()
     assert await counter.do(emit) == 1
     await change(counter, hook, custom_event="other.event")
@@ -49,7 +49,7 @@ async def test_webhook_applies_to_writes_after_its_commit(counter: Office) -> No
     assert await counter.do(emit) == 1
 
 
-async def test_disabled_or_deleted_webhook_queues_nothing(counter: Office) -> None:
+async def test_disabled_or_deleted_webhook_queues_nothing(counter: VirtualSite) -> None:
     """A disabled Webhook queues nothing (B-11)."""
     hook = await counter.subscribe()
     await change(counter, hook, enabled=0)
@@ -60,7 +60,7 @@ async def test_disabled_or_deleted_webhook_queues_nothing(counter: Office) -> No
     assert await counter.do(emit) == 0
 
 
-async def test_webhook_change_skips_its_own_transaction(counter: Office) -> None:
+async def test_webhook_change_skips_its_own_transaction(counter: VirtualSite) -> None:
     """The change applies to writes that start later in that process (B-41)."""
 
     def work(fw: Any) -> tuple[int, int]:
@@ -74,7 +74,7 @@ async def test_webhook_change_skips_its_own_transaction(counter: Office) -> None
     assert await counter.do(emit) == 0
 
 
-async def test_rolled_back_webhook_never_applies(counter: Office) -> None:
+async def test_rolled_back_webhook_never_applies(counter: VirtualSite) -> None:
     def work(fw: Any) -> None:
         fields = {"url": "https://x.test", "event_type": "Custom", "custom_event": "note.shared"}
         fw.new_doc("Webhook", secret="s", **fields).insert()
@@ -84,53 +84,53 @@ async def test_rolled_back_webhook_never_applies(counter: Office) -> None:
     assert await counter.do(emit) == 0
 
 
-async def test_raw_sql_change_is_unseen_until_restart(office: Office, tmp_path: Path) -> None:
+async def test_raw_sql_change_is_unseen_until_restart(site: VirtualSite, tmp_path: Path) -> None:
     """Raw SQL is not seen by a running server until it restarts (B-42)."""
-    await office.subscribe()
-    assert await office.do(emit) == 1
-    await office.sql("UPDATE doc_webhook SET enabled = 0")
-    assert await office.do(emit) == 1
-    async with open_office(tmp_path) as restarted:
+    await site.subscribe()
+    assert await site.do(emit) == 1
+    await site.sql("UPDATE doc_webhook SET enabled = 0")
+    assert await site.do(emit) == 1
+    async with open_virtual_site(tmp_path) as restarted:
         assert await restarted.do(emit) == 0
 
 
-async def test_change_by_other_process_is_unseen(office: Office, tmp_path: Path) -> None:
-    hook = await office.subscribe()
-    assert await office.do(emit) == 1
-    async with open_office(tmp_path) as other:
+async def test_change_by_other_process_is_unseen(site: VirtualSite, tmp_path: Path) -> None:
+    hook = await site.subscribe()
+    assert await site.do(emit) == 1
+    async with open_virtual_site(tmp_path) as other:
         await change(other, hook, enabled=0)
         assert await other.do(emit) == 0
-    assert await office.do(emit) == 1
+    assert await site.do(emit) == 1
 
 
 async def test_outside_change_after_start_is_unseen(tmp_path: Path) -> None:
     """A change is not seen until a restart, be it before the first write (B-40, B-42)."""
-    async with open_office(tmp_path):
+    async with open_virtual_site(tmp_path):
         pass  # creates the roles, which are documents that a Webhook may watch
-    async with open_office(tmp_path) as running, open_office(tmp_path) as other:
+    async with open_virtual_site(tmp_path) as running, open_virtual_site(tmp_path) as other:
         await other.subscribe()
         assert await running.do(emit) == 0
 
 
-async def test_outside_change_after_save_is_unseen(office: Office, tmp_path: Path) -> None:
+async def test_outside_change_after_save_is_unseen(site: VirtualSite, tmp_path: Path) -> None:
     """A save clears the cache of its process, which then holds the saved state (B-41)."""
-    hook = await office.subscribe()
-    await office.sql("UPDATE doc_webhook SET enabled = 0")
-    assert await office.do(emit) == 1
-    await change(office, hook, enabled=1)
-    async with open_office(tmp_path, seed=2) as other:
+    hook = await site.subscribe()
+    await site.sql("UPDATE doc_webhook SET enabled = 0")
+    assert await site.do(emit) == 1
+    await change(site, hook, enabled=1)
+    async with open_virtual_site(tmp_path, seed=2) as other:
         await change(other, hook, custom_event="other.event")
         await other.subscribe()
-    assert await office.do(emit) == 1
+    assert await site.do(emit) == 1
 
 
 @pytest.mark.parametrize("undone", [True, False])
 async def test_outside_change_before_rename_is_seen_after_commit(
-    office: Office, tmp_path: Path, undone: bool
+    site: VirtualSite, tmp_path: Path, undone: bool
 ) -> None:
     """A save that is rolled back clears nothing (B-43)."""
-    hook = await office.subscribe()
-    async with open_office(tmp_path, seed=2) as other:
+    hook = await site.subscribe()
+    async with open_virtual_site(tmp_path, seed=2) as other:
         await other.subscribe()
 
     def rename(fw: Any) -> int:
@@ -138,13 +138,13 @@ async def test_outside_change_before_rename_is_seen_after_commit(
         return emit(fw)
 
     if undone:
-        assert await office.site.rollback("Administrator", rename) == 1
+        assert await site.site.rollback("Administrator", rename) == 1
     else:
-        assert await office.do(rename) == 1
-    assert await office.do(emit) == (1 if undone else 2)
+        assert await site.do(rename) == 1
+    assert await site.do(emit) == (1 if undone else 2)
 
 
-async def test_saves_in_same_transaction_are_all_seen(counter: Office) -> None:
+async def test_saves_in_same_transaction_are_all_seen(counter: VirtualSite) -> None:
     def work(fw: Any) -> None:
         fields = {"url": "https://x.test", "event_type": "Custom", "custom_event": "note.shared"}
         for _ in range(3):
@@ -172,49 +172,51 @@ class OpenTx(ForwardingTx):
             callback()
 
 
-async def test_rows_read_before_overlapping_save_are_not_cached(office: Office) -> None:
+async def test_rows_read_before_overlapping_save_are_not_cached(site: VirtualSite) -> None:
     """On PostgreSQL a write that has read them may be committed after the save (B-41)."""
-    cache = SubscriptionCache(office.site.registry)
+    cache = SubscriptionCache(site.site.registry)
 
     def read(tx: Tx) -> OpenTx:
         cache.of(opened := OpenTx(tx))
         return opened
 
-    opened = await office.site.store.write(read)
-    await office.subscribe()
-    await office.site.store.write(cache.renew_after_commit)
+    opened = await site.site.store.write(read)
+    await site.subscribe()
+    await site.site.store.write(cache.renew_after_commit)
     opened.commit()
     assert cache.used is not None
     assert list(cache.used.custom) == ["note.shared"]
 
 
-async def test_overlapping_saves_leave_no_cached_rows(office: Office) -> None:
+async def test_overlapping_saves_leave_no_cached_rows(site: VirtualSite) -> None:
     """Neither may have read the other's change: the next write reads both (B-41)."""
-    cache = SubscriptionCache(office.site.registry)
+    cache = SubscriptionCache(site.site.registry)
 
     def save(tx: Tx) -> OpenTx:
         cache.renew_after_commit(opened := OpenTx(tx))
         return opened
 
-    opened = [await office.site.store.write(save) for _ in range(2)]
+    opened = [await site.site.store.write(save) for _ in range(2)]
     for each in opened:
         each.commit()
     assert cache.used is None
 
 
-async def test_db_set_change_is_seen(office: Office) -> None:
-    hook = await office.subscribe()
-    assert await office.do(emit) == 1
-    await office.do(lambda fw: fw.get_doc("Webhook", hook).db_set("enabled", 0))
-    assert await office.do(emit) == 0
+async def test_db_set_change_is_seen(site: VirtualSite) -> None:
+    hook = await site.subscribe()
+    assert await site.do(emit) == 1
+    await site.do(lambda fw: fw.get_doc("Webhook", hook).db_set("enabled", 0))
+    assert await site.do(emit) == 0
 
 
-async def test_emit_reads_null_webhook_fields_as_defaults(office: Office, tmp_path: Path) -> None:
+async def test_emit_reads_null_webhook_fields_as_defaults(
+    site: VirtualSite, tmp_path: Path
+) -> None:
     """Raw SQL is not checked (A-317); no Webhook may stop the documents of a site (B-44, B-28)."""
-    hook = await office.subscribe("note.shared")
+    hook = await site.subscribe("note.shared")
     blanks = "SET max_attempts = NULL, timeout = NULL, url = NULL"
-    await office.sql(f"UPDATE doc_webhook {blanks} WHERE name = :it", it=hook)
-    async with open_office(tmp_path) as restarted:
+    await site.sql(f"UPDATE doc_webhook {blanks} WHERE name = :it", it=hook)
+    async with open_virtual_site(tmp_path) as restarted:
         await restarted.do(lambda fw: fw.webhooks.emit("note.shared", {}))
         [delivery] = await restarted.deliveries()
     assert delivery["max_attempts"] == 6
@@ -232,16 +234,16 @@ async def test_claim_limits_webhook_numbers_out_of_range(
     tmp_path: Path, stored: tuple[int, ...], used: tuple[int, ...]
 ) -> None:
     """Numbers that only raw SQL can store must not stop the claims for all Webhooks (B-28)."""
-    async with open_office(tmp_path) as office:
-        bad, good = await office.subscribe(), await office.subscribe()
+    async with open_virtual_site(tmp_path) as site:
+        bad, good = await site.subscribe(), await site.subscribe()
         timeout, rate, most = stored
-        await office.sql(
+        await site.sql(
             "UPDATE doc_webhook SET timeout = :timeout, rate_limit = :rate, max_attempts = :most"
             " WHERE name = :bad", timeout=timeout, rate=rate, most=most, bad=bad,
         )  # fmt: skip
-    async with open_office(tmp_path) as office:
-        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-        found = {due.job.partition: due for due in await ClaimingProcess(office).claim()}
+    async with open_virtual_site(tmp_path) as site:
+        await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+        found = {due.job.partition: due for due in await ClaimingProcess(site).claim()}
     assert set(found) == {bad, good}
     hook = found[bad].stored
     assert hook is not None

@@ -10,7 +10,7 @@ import pytest
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import NotFoundError, PermissionDeniedError
 from fw_actors.webhooks import diagnostics
-from tests.fw_actors.office import Office
+from tests.fw_actors.virtual_site_kit import VirtualSite
 
 
 class NoSender:
@@ -20,12 +20,12 @@ class NoSender:
         raise AssertionError("a request was sent")
 
 
-async def send(office: Office, webhook: str, user: str = "Administrator") -> Any:
+async def send(site: VirtualSite, webhook: str, user: str = "Administrator") -> Any:
     sender: Any = NoSender()
-    events = diagnostics.TestEventSender(office.site, sender)
+    events = diagnostics.TestEventSender(site.site, sender)
 
     def read(fn: Callable[[Fw], Any]) -> Any:
-        return office.site.read(user, fn)
+        return site.site.read(user, fn)
 
     return await events.send(webhook, read)
 
@@ -39,20 +39,20 @@ async def send(office: Office, webhook: str, user: str = "Administrator") -> Any
     ],
 )
 async def test_test_event_that_cannot_be_sent_answers_reason(
-    office: Office, column: str, value: str | None, error: str
+    site: VirtualSite, column: str, value: str | None, error: str
 ) -> None:
     """A restored site may have another key, and raw SQL writes anything."""
-    webhook = await office.subscribe()
-    await office.sql(f"UPDATE doc_webhook SET {column} = :value", value=value)
-    told = await send(office, webhook)
+    webhook = await site.subscribe()
+    await site.sql(f"UPDATE doc_webhook SET {column} = :value", value=value)
+    told = await send(site, webhook)
     assert told.status is None
     assert told.error.startswith(error)
 
 
-async def test_test_event_requires_permission_to_read_webhook(office: Office) -> None:
-    webhook = await office.subscribe()
-    await office.hire("ann", password=None)
+async def test_test_event_requires_permission_to_read_webhook(site: VirtualSite) -> None:
+    webhook = await site.subscribe()
+    await site.add_account("ann", password=None)
     with pytest.raises(PermissionDeniedError):
-        await send(office, webhook, "ann")
+        await send(site, webhook, "ann")
     with pytest.raises(NotFoundError):
-        await send(office, "missing")
+        await send(site, "missing")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fw_actors.errors import PermissionDeniedError, ValidationError
-from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -33,18 +33,18 @@ GOOD: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-async def test_webhook_accepts_valid_fields(office: Office) -> None:
+async def test_webhook_accepts_valid_fields(site: VirtualSite) -> None:
     def work(fw: Any) -> None:
         for fields in GOOD:
             fw.new_doc("Webhook", **fields).insert()
 
-    await office.do(work)
-    assert await office.sql("SELECT count(*) FROM doc_webhook") == [(len(GOOD),)]
+    await site.do(work)
+    assert await site.sql("SELECT count(*) FROM doc_webhook") == [(len(GOOD),)]
 
 
 @pytest.mark.parametrize("empty", [{"rate_limit": None}, {"ordering": None}, {"ordering": ""}])
 async def test_emptied_limit_or_ordering_is_stored_as_the_default(
-    office: Office, empty: dict[str, Any]
+    site: VirtualSite, empty: dict[str, Any]
 ) -> None:
     """`rate_limit` is a number, and `ordering` is one of two values (B-310, B-320)."""
 
@@ -60,7 +60,7 @@ async def test_emptied_limit_or_ordering_is_stored_as_the_default(
         return [shown(fw, made), shown(fw, changed.save())]
 
     rest = [5, "none"] if "ordering" in empty else [0, "document"]
-    assert await office.do(work) == [[0, "none"], rest]
+    assert await site.do(work) == [[0, "none"], rest]
 
 
 UNWATCHABLE = [  # B-18
@@ -102,7 +102,7 @@ BAD: list[tuple[dict[str, Any], str]] = [  # fields, the field of the refusal
 ]
 
 
-async def test_webhook_refusal_names_its_field(office: Office) -> None:
+async def test_webhook_refusal_names_its_field(site: VirtualSite) -> None:
     """A refusal names its field in `extra.field` (H-63)."""
 
     def work(fw: Any) -> None:
@@ -111,11 +111,11 @@ async def test_webhook_refusal_names_its_field(office: Office) -> None:
                 fw.new_doc("Webhook", **fields).insert()
             assert refusal.value.extra == {"field": field}, fields
 
-    await office.do(work)
-    assert await office.sql("SELECT count(*) FROM doc_webhook") == [(0,)]
+    await site.do(work)
+    assert await site.sql("SELECT count(*) FROM doc_webhook") == [(0,)]
 
 
-async def test_webhook_has_documented_defaults(office: Office) -> None:
+async def test_webhook_has_documented_defaults(site: VirtualSite) -> None:
     """`timeout` is 10, `max_attempts` 6 (B-26, B-27); enabled is 1, the five `on_…` are 0
     (B-11, B-16)."""
 
@@ -123,13 +123,13 @@ async def test_webhook_has_documented_defaults(office: Office) -> None:
         shown: dict[str, object] = fw.new_doc("Webhook", **CUSTOM).insert().as_dict()
         return shown
 
-    shown = await office.do(work)
+    shown = await site.do(work)
     assert (shown["enabled"], shown["timeout"], shown["max_attempts"]) == (1, 10, 6)
     ticked = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
     assert [shown[event] for event in ticked] == [0] * 5
 
 
-async def test_webhook_rules_apply_to_save_and_db_set(office: Office) -> None:
+async def test_webhook_rules_apply_to_save_and_db_set(site: VirtualSite) -> None:
     def work(fw: Any) -> None:
         doc = fw.new_doc("Webhook", **CUSTOM).insert()
         with pytest.raises(ValidationError):
@@ -140,54 +140,54 @@ async def test_webhook_rules_apply_to_save_and_db_set(office: Office) -> None:
         with pytest.raises(ValidationError):
             doc.save()
 
-    await office.do(work)
+    await site.do(work)
 
 
 async def test_http_url_requires_development_mode(tmp_path: Path) -> None:
     """https is required outside development mode, except for a loopback address (B-12)."""
-    async with open_office(tmp_path, mode="development") as office:
-        name = await office.subscribe(url="http://receiver.test/")
-    async with open_office(tmp_path) as office:
+    async with open_virtual_site(tmp_path, mode="development") as site:
+        name = await site.subscribe(url="http://receiver.test/")
+    async with open_virtual_site(tmp_path) as site:
         with pytest.raises(ValidationError) as refusal:
-            await office.do(lambda fw: fw.get_doc("Webhook", name).save())
+            await site.do(lambda fw: fw.get_doc("Webhook", name).save())
         assert refusal.value.extra == {"field": "url"}
-        await office.do(lambda fw: fw.get_doc("Webhook", name).delete())
+        await site.do(lambda fw: fw.get_doc("Webhook", name).delete())
 
 
 async def test_webhook_secret_requires_site_key(tmp_path: Path) -> None:
     """The write fails without FW_SECRET_KEY (B-21)."""
-    async with open_office(tmp_path, secrets={}) as office:
+    async with open_virtual_site(tmp_path, secrets={}) as site:
         with pytest.raises(ValidationError) as refusal:
-            await office.subscribe()
+            await site.subscribe()
     assert refusal.value.extra == {"field": "secret"}
 
 
-async def test_webhook_saves_other_fields_without_key(office: Office, tmp_path: Path) -> None:
-    hook = await office.subscribe()
+async def test_webhook_saves_other_fields_without_key(site: VirtualSite, tmp_path: Path) -> None:
+    hook = await site.subscribe()
 
     def change(fw: Any) -> None:
         doc = fw.get_doc("Webhook", hook)
         doc.timeout = 5
         doc.save()
 
-    async with open_office(tmp_path, secrets={}) as keyless:
+    async with open_virtual_site(tmp_path, secrets={}) as keyless:
         await keyless.do(change)
-    doc = await office.do(lambda fw: fw.get_doc("Webhook", hook))
+    doc = await site.do(lambda fw: fw.get_doc("Webhook", hook))
     assert (doc.timeout, doc.vault("secret")) == (5, "a signing secret")
 
 
-async def test_webhook_read_never_returns_secret(office: Office) -> None:
+async def test_webhook_read_never_returns_secret(site: VirtualSite) -> None:
     """The secret is encrypted at rest and never returned by a read (B-20)."""
-    hook = await office.subscribe()
-    shown = await office.do(lambda fw: fw.get_doc("Webhook", hook).as_dict())
+    hook = await site.subscribe()
+    shown = await site.do(lambda fw: fw.get_doc("Webhook", hook).as_dict())
     assert shown["secret"] == {"configured": True}
-    assert "signing" not in str(await office.sql("SELECT * FROM doc_webhook"))
+    assert "signing" not in str(await site.sql("SELECT * FROM doc_webhook"))
 
 
-async def test_webhooks_are_restricted_to_system_managers(office: Office) -> None:
+async def test_webhooks_are_restricted_to_system_managers(site: VirtualSite) -> None:
     """Webhooks are managed by System Managers without access scopes (B-10)."""
-    sam = await office.hire("sam", "Seller", "Event Publisher")
-    hook = await office.subscribe()
+    sam = await site.add_account("sam", "Seller", "Event Publisher")
+    hook = await site.subscribe()
     for work in (
         lambda fw: fw.new_doc("Webhook", **CUSTOM).insert(),
         lambda fw: fw.get_doc("Webhook", hook),
@@ -195,16 +195,16 @@ async def test_webhooks_are_restricted_to_system_managers(office: Office) -> Non
         lambda fw: fw.get_list("Webhook Delivery"),
     ):
         with pytest.raises(PermissionDeniedError):
-            await office.do(work, sam)
-    boss = await office.hire("boss", "System Manager")
-    await office.do(lambda fw: fw.get_doc("Webhook", hook).save(), boss)
+            await site.do(work, sam)
+    boss = await site.add_account("boss", "System Manager")
+    await site.do(lambda fw: fw.get_doc("Webhook", hook).save(), boss)
 
 
 async def test_webhook_of_missing_doctype_may_be_disabled(tmp_path: Path) -> None:
     """`fw doctor` advises to disable a Webhook whose app was removed (B-16)."""
-    async with open_office(tmp_path, apps=("boxes",)) as office:
-        name = await office.watch("Box", "on_insert")
-    async with open_office(tmp_path, apps=("examples.notes",), seed=2) as office:
+    async with open_virtual_site(tmp_path, apps=("boxes",)) as site:
+        name = await site.watch("Box", "on_insert")
+    async with open_virtual_site(tmp_path, apps=("examples.notes",), seed=2) as site:
 
         def change(fw: Any, **values: Any) -> None:
             doc = fw.get_doc("Webhook", name)
@@ -214,18 +214,18 @@ async def test_webhook_of_missing_doctype_may_be_disabled(tmp_path: Path) -> Non
 
         for values in ({"title": "t"}, {"enabled": 0, "webhook_doctype": "Bix"}):
             with pytest.raises(ValidationError, match="There is no DocType B"):
-                await office.do(lambda fw, v=values: change(fw, **v))  # type: ignore[misc]
-        await office.do(lambda fw: change(fw, enabled=0))
-        await office.do(lambda fw: change(fw, title="t"))
+                await site.do(lambda fw, v=values: change(fw, **v))  # type: ignore[misc]
+        await site.do(lambda fw: change(fw, enabled=0))
+        await site.do(lambda fw: change(fw, title="t"))
         with pytest.raises(ValidationError, match="There is no DocType Box"):
-            await office.do(lambda fw: change(fw, enabled=1))
+            await site.do(lambda fw: change(fw, enabled=1))
 
 
 async def test_webhook_of_development_mode_may_be_disabled(tmp_path: Path) -> None:
     """Its deliveries go on in production, to a URL of http, until it is disabled (B-12)."""
-    async with open_office(tmp_path, mode="development") as office:
-        name = await office.subscribe(url="http://receiver.test/")
-    async with open_office(tmp_path, seed=2) as office:
+    async with open_virtual_site(tmp_path, mode="development") as site:
+        name = await site.subscribe(url="http://receiver.test/")
+    async with open_virtual_site(tmp_path, seed=2) as site:
 
         def change(fw: Any, **values: Any) -> None:
             doc = fw.get_doc("Webhook", name)
@@ -235,9 +235,9 @@ async def test_webhook_of_development_mode_may_be_disabled(tmp_path: Path) -> No
 
         for values in ({"title": "t"}, {"enabled": 0, "url": "http://another.test/"}):
             with pytest.raises(ValidationError, match="must begin with https"):
-                await office.do(lambda fw, v=values: change(fw, **v))  # type: ignore[misc]
-        await office.do(lambda fw: change(fw, enabled=0))
-        await office.do(lambda fw: change(fw, title="t"))
+                await site.do(lambda fw, v=values: change(fw, **v))  # type: ignore[misc]
+        await site.do(lambda fw: change(fw, enabled=0))
+        await site.do(lambda fw: change(fw, title="t"))
         with pytest.raises(ValidationError, match="must begin with https"):
-            await office.do(lambda fw: change(fw, enabled=1))
-        await office.do(lambda fw: change(fw, enabled=1, url="https://receiver.test/"))
+            await site.do(lambda fw: change(fw, enabled=1))
+        await site.do(lambda fw: change(fw, enabled=1, url="https://receiver.test/"))

@@ -10,7 +10,7 @@ import pytest
 from fw_actors.mail import Template
 from fw_actors.rules.findings import ServiceState
 from fw_actors.runtime import SeededEntropy
-from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from tests.http_site import URL, HttpSite, http_site
 from web.app import make_app
 from web.pages import webhooks
@@ -19,69 +19,69 @@ from web.settings import Settings
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[Office]:
-    async with open_office(tmp_path) as office:
-        await office.hire("ada")
-        yield office
+async def site(tmp_path: Path) -> AsyncIterator[VirtualSite]:
+    async with open_virtual_site(tmp_path) as site:
+        await site.add_account("ada")
+        yield site
 
 
-async def lines(office: Office, user: str = "Administrator") -> tuple[AttentionLine, ...]:
-    return await office.do(lambda fw: attention(fw, ServiceState(running=True)), user)
+async def lines(site: VirtualSite, user: str = "Administrator") -> tuple[AttentionLine, ...]:
+    return await site.do(lambda fw: attention(fw, ServiceState(running=True)), user)
 
 
-async def fail_mails(office: Office, count: int) -> None:
-    mail_queue = office.site.mail_queue
+async def fail_mails(site: VirtualSite, count: int) -> None:
+    mail_queue = site.site.mail_queue
     for _ in range(count):
-        await office.do(
+        await site.do(
             lambda fw: mail_queue.to_user(fw.tx, Template.PASSWORD_CHANGED, "ada", owner="ada")
         )
-    await office.sql("UPDATE doc_email_delivery SET status = 'Failed'")
+    await site.sql("UPDATE doc_email_delivery SET status = 'Failed'")
 
 
 async def test_attention_counts_failed_mails_up_to_a_limit(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    site: VirtualSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhooks, "MAX_WAITING_DELIVERIES", 3)
     path = "/app/Email%20Delivery?status=Failed"
-    await fail_mails(office, 1)
-    assert await lines(office) == (AttentionLine("1 mail has failed", path),)
-    await fail_mails(office, 1)
-    assert await lines(office) == (AttentionLine("2 mails have failed", path),)
-    await fail_mails(office, 2)
-    assert await lines(office) == (AttentionLine("3 or more mails have failed", path),)
+    await fail_mails(site, 1)
+    assert await lines(site) == (AttentionLine("1 mail has failed", path),)
+    await fail_mails(site, 1)
+    assert await lines(site) == (AttentionLine("2 mails have failed", path),)
+    await fail_mails(site, 2)
+    assert await lines(site) == (AttentionLine("3 or more mails have failed", path),)
 
 
 async def test_attention_names_a_webhook_that_was_changed_on_another_server(
-    office: Office,
+    site: VirtualSite,
 ) -> None:
     """The service uses it after a restart (B-42)."""
     tail = "changed on another server; this one uses the change after a restart"
 
     async def told(*stale: str) -> tuple[AttentionLine, ...]:
         service = ServiceState(running=True, stale_webhooks=stale)
-        return await office.do(lambda fw: attention(fw, service))
+        return await site.do(lambda fw: attention(fw, service))
 
     assert await told() == ()
     assert await told("erp") == (AttentionLine(f"The Webhook erp was {tail}", "/app/Webhook/erp"),)
     assert await told("erp", "crm") == (AttentionLine(f"2 Webhooks were {tail}", "/app/Webhook"),)
 
 
-async def test_attention_counts_locked_identifiers(office: Office) -> None:
-    until = office.site.clock.now() + 60_000
+async def test_attention_counts_locked_identifiers(site: VirtualSite) -> None:
+    until = site.site.clock.now() + 60_000
     for identifier in ("a", "b"):
-        await office.sql(
+        await site.sql(
             "INSERT INTO fw_login_attempt (id, key, at, state, until) "
             "VALUES (:id, :key, 0, 1, :until)",
             id=identifier, key=identifier.encode(), until=until,
         )  # fmt: skip
-    assert await lines(office) == (
+    assert await lines(site) == (
         AttentionLine("2 identifiers are locked", "/app/console#locks-title"),
     )
 
 
-async def test_attention_is_for_system_managers(office: Office) -> None:
-    await fail_mails(office, 1)
-    assert await lines(office, "ada") == ()
+async def test_attention_is_for_system_managers(site: VirtualSite) -> None:
+    await fail_mails(site, 1)
+    assert await lines(site, "ada") == ()
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -91,7 +91,7 @@ async def test_webhook_form_notes_restart_of_other_servers(tmp_path: Path, waits
         settings = Settings("tests", URL, other_nodes_wait=waits)
         app = make_app(plain.service.gateway, settings, SeededEntropy(2))
         site = HttpSite(plain.site, plain.service, app, plain.clock, plain.log)
-        sid = await site.sid(await site.hire("boss", "System Manager"))
+        sid = await site.sid(await site.add_account("boss", "System Manager"))
         for doctype in ("Webhook", "Role"):
             page = (await site.ask("GET", f"/new/{doctype}", sid=sid)).body.decode()
             told = 'data-note="Other servers of the site use the change after a restart."' in page
@@ -100,7 +100,7 @@ async def test_webhook_form_notes_restart_of_other_servers(tmp_path: Path, waits
 
 async def test_desk_names_webhook_saved_on_other_server(tmp_path: Path) -> None:
     async with http_site(tmp_path) as site:
-        sid = await site.sid(await site.hire("boss", "System Manager"))
+        sid = await site.sid(await site.add_account("boss", "System Manager"))
         hook = {"name": "erp", "url": "https://erp.example/", "event_type": "Custom"}
         made = {**hook, "custom_event": "a.b", "secret": "a signing secret"}
         assert (await site.ask("POST", "/api/resource/Webhook", made, sid=sid)).status == 201

@@ -46,7 +46,7 @@ async def test_form_of_document_inserted_by_sql_is_shown(
 ) -> None:
     """SQL may insert a row without owner and times (D-197)."""
     async with http_site(tmp_path, apps=(app,)) as site:
-        sid = await site.sid(await site.hire("boss", "System Manager"))
+        sid = await site.sid(await site.add_account("boss", "System Manager"))
         await site.do(lambda fw: fw.db.sql("INSERT INTO doc_defaulted (name) VALUES ('by SQL')"))
         reply = await site.ask("GET", "/app/Defaulted/by%20SQL", sid=sid)
         page = reply.body.decode()
@@ -59,7 +59,7 @@ async def test_form_and_description_show_defaults_as_documents_do(
 ) -> None:
     """A form must send what an insert without these fields stores (D-52, D-56)."""
     async with http_site(tmp_path, apps=(app,)) as site:
-        sid = await site.sid(await site.hire("boss", "System Manager"))
+        sid = await site.sid(await site.add_account("boss", "System Manager"))
         page = (await site.ask("GET", "/new/Defaulted", sid=sid)).body.decode()
         inputs = {
             name: tag

@@ -25,8 +25,8 @@ HTML = (("Accept", "text/html"),)
 @pytest.fixture
 async def site(tmp_path: Path, autojump_clock: Any) -> AsyncIterator[HttpSite]:
     async with http_site(tmp_path) as site:
-        await site.hire("boss", "System Manager")
-        await site.hire("wendy")
+        await site.add_account("boss", "System Manager")
+        await site.add_account("wendy")
         yield site
 
 
@@ -86,7 +86,7 @@ async def test_export_omits_fields_named_like_secrets(
     (tmp_path / "keyring_app.py").write_text(SECRETS)
     monkeypatch.setattr(sys, "path", [*sys.path])
     async with http_site(tmp_path, apps=("keyring_app",)) as site:
-        await site.hire("boss", "System Manager")
+        await site.add_account("boss", "System Manager")
         values = dict.fromkeys(("owner_name", "pin", "api_secret", "wifi_password"), "hidden")
         await site.do(lambda fw: fw.new_doc("CSV Keyring", secretary="Ada", **values).insert())
         (row,) = await table(site, "/export/CSV%20Keyring")
@@ -113,7 +113,7 @@ def _insert_minutes(minutes: dict[str, Any], fw: Fw) -> None:
 async def test_list_filters_numbers_of_address(tmp_path: Path, autojump_clock: Any) -> None:
     """Filters of a page are those of the JSON API (D-30), each with its field's type."""
     async with http_site(tmp_path, apps=("examples.notes",)) as site:
-        await site.hire("boss", "System Manager")
+        await site.add_account("boss", "System Manager")
         for budget in (2.5, 1e22, None):
             minutes = {"meeting": f"of {budget}", "budget": budget}
             await site.do(partial(_insert_minutes, minutes))
@@ -142,12 +142,12 @@ async def test_export_holds_no_slot_while_it_is_read_slowly(site: HttpSite) -> N
     """A slot ends when the response is made (H-121), and its bytes are limited (H-128): the rows,
     which take several times as much memory, are not kept until the client has read them."""
 
-    def furnish(fw: Any) -> None:
+    def add_records(fw: Any) -> None:
         for number in range(3000):
             row = {"name": f"{number:0140}"}
             fw.db.sql("INSERT INTO doc_role (name, creation, modified) VALUES (:name, 0, 0)", row)
 
-    await site.do(furnish)
+    await site.do(add_records)
     sid = await site.sid("boss")
     head = f"GET /export/Role HTTP/1.1\r\nHost: x\r\nCookie: sid={sid}\r\n\r\n"
     async with connected(site.app) as client:

@@ -26,7 +26,7 @@ async def site(tmp_path: Path) -> AsyncIterator[HttpSite]:
 
 async def stored(site: HttpSite, *headers: tuple[str, str], peer: str = "203.0.113.9") -> str:
     """Emit an event by a request with these headers; return what is stored with its delivery."""
-    await site.hire("ada", "System Manager")
+    await site.add_account("ada", "System Manager")
     sid = await site.sid("ada")
     body = {
         "url": REFUSING, "event_type": "Custom", "custom_event": "a.b",
@@ -89,7 +89,7 @@ async def test_trace_is_passed_to_actor_with_message(
         info(event, **fields)
 
     monkeypatch.setattr(site.log, "info", note)
-    await site.hire("ada")
+    await site.add_account("ada")
     await site.login("ada", headers=[("traceparent", PARENT)])
     assert seen["sign_in.ended"] is not None
     assert seen["sign_in.ended"].trace_id == TRACE

@@ -16,15 +16,15 @@ from fw_actors.ops.stored_secrets import BATCH, secret_facts
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Level, ServiceState
 from fw_actors.store import jobs
-from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
 
 DAY = 86_400
 
 
-async def end(office: Office, delivery: str, status: DeliveryStatus) -> None:
-    now = office.site.clock.now()
-    await office.do(
+async def end(site: VirtualSite, delivery: str, status: DeliveryStatus) -> None:
+    now = site.site.clock.now()
+    await site.do(
         lambda fw: fw.db.sql(
             "UPDATE doc_webhook_delivery SET status = :s, last_attempt = :t WHERE name = :n",
             {"s": status.value, "t": now, "n": delivery},
@@ -32,50 +32,50 @@ async def end(office: Office, delivery: str, status: DeliveryStatus) -> None:
     )
 
 
-async def emit(office: Office) -> str:
-    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+async def emit(site: VirtualSite) -> str:
+    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     delivery: str = told["deliveries"][0]
     return delivery
 
 
-async def test_webhook_facts_count_enabled_retrying_and_recently_failed(office: Office) -> None:
+async def test_webhook_facts_count_enabled_retrying_and_recently_failed(site: VirtualSite) -> None:
     """The doctor counts enabled, retrying, and failed in the last 24 hours (O-131)."""
-    await office.subscribe()
-    await office.subscribe("never.sent", enabled=0)
-    await end(office, await emit(office), DeliveryStatus.FAILED)
+    await site.subscribe()
+    await site.subscribe("never.sent", enabled=0)
+    await end(site, await emit(site), DeliveryStatus.FAILED)
     await trio.sleep(DAY - 1)
-    await end(office, await emit(office), DeliveryStatus.FAILED)
-    await end(office, await emit(office), DeliveryStatus.RETRYING)
-    facts = await webhook_facts(office.site)
+    await end(site, await emit(site), DeliveryStatus.FAILED)
+    await end(site, await emit(site), DeliveryStatus.RETRYING)
+    facts = await webhook_facts(site.site)
     assert (facts.off, facts.enabled, facts.retrying, facts.failed) == (False, 1, 1, 2)
     await trio.sleep(1)
-    assert (await webhook_facts(office.site)).failed == 1
+    assert (await webhook_facts(site.site)).failed == 1
 
 
 async def test_webhook_facts_list_misconfigured_enabled_webhooks(tmp_path: Path) -> None:
     """Lengths other than 24 to 64 bytes pass with a warning in doctor (O-140)."""
-    async with open_office(tmp_path, mode="development") as office:
-        short = await office.subscribe(secret="x" * 23)
-        await office.subscribe(secret="whsec_" + "A" * 32)
-        plain = await office.subscribe(secret="x" * 24, url="http://receiver.test/")
-        lost = await office.watch("Note", "on_insert", secret="x" * 24)
-        await office.do(
+    async with open_virtual_site(tmp_path, mode="development") as site:
+        short = await site.subscribe(secret="x" * 23)
+        await site.subscribe(secret="whsec_" + "A" * 32)
+        plain = await site.subscribe(secret="x" * 24, url="http://receiver.test/")
+        lost = await site.watch("Note", "on_insert", secret="x" * 24)
+        await site.do(
             lambda fw: fw.db.sql(
                 "UPDATE doc_webhook SET webhook_doctype = 'Gone' WHERE name = :n", {"n": lost}
             )
         )
-        assert (await webhook_facts(office.site)).refused_urls == ()
-    async with open_office(tmp_path) as office:
-        facts = await webhook_facts(office.site)
+        assert (await webhook_facts(site.site)).refused_urls == ()
+    async with open_virtual_site(tmp_path) as site:
+        facts = await webhook_facts(site.site)
     assert (facts.odd_secrets, facts.refused_urls, facts.lost_doctypes) == (
         (short,), (plain,), (lost,),
     )  # fmt: skip
 
 
 async def test_secret_facts_open_all_secrets_in_batches(tmp_path: Path) -> None:
-    async with open_office(tmp_path) as office:
-        first = await office.subscribe()
-        await office.do(
+    async with open_virtual_site(tmp_path) as site:
+        first = await site.subscribe()
+        await site.do(
             lambda fw: fw.db.sql(
                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :more)"
                 " INSERT INTO doc_webhook (name, secret, row_id)"
@@ -83,23 +83,23 @@ async def test_secret_facts_open_all_secrets_in_batches(tmp_path: Path) -> None:
                 {"more": BATCH + 1, "n": first},
             )
         )
-        facts = await secret_facts(office.site)
+        facts = await secret_facts(site.site)
         assert (facts.stored, facts.unreadable) == (BATCH + 2, {})
-    async with open_office(tmp_path, secrets={"key": "another"}) as office:
-        facts = await secret_facts(office.site)
-        at_start = await secret_facts(office.site, first_batches=True)
+    async with open_virtual_site(tmp_path, secrets={"key": "another"}) as site:
+        facts = await secret_facts(site.site)
+        at_start = await secret_facts(site.site, first_batches=True)
     assert list(facts.unreadable.values()) == [BATCH + 2]
     assert (at_start.stored, list(at_start.unreadable.values())) == (BATCH, [BATCH])
 
 
-async def test_queue_facts_count_a_lease_as_stuck_after_a_minute(office: Office) -> None:
-    store = office.site.store
+async def test_queue_facts_count_a_lease_as_stuck_after_a_minute(site: VirtualSite) -> None:
+    store = site.site.store
     await store.write(lambda tx: jobs.enqueue(tx, queue="mail"))
     await store.write(lambda tx: jobs.claim(tx, "mail", "", 1, 1000, "token"))
     await trio.sleep(60.5)
-    assert (await queue_facts(office.site)).stuck == {}
+    assert (await queue_facts(site.site)).stuck == {}
     await trio.sleep(0.6)
-    assert (await queue_facts(office.site)).stuck == {"mail": 1}
+    assert (await queue_facts(site.site)).stuck == {"mail": 1}
 
 
 @pytest.mark.parametrize(
@@ -112,18 +112,18 @@ async def test_queue_facts_count_a_lease_as_stuck_after_a_minute(office: Office)
     ],
 )
 async def test_queue_facts_name_the_error_of_the_last_attempt(
-    office: Office, endings: tuple[str, ...], error: str | None
+    site: VirtualSite, endings: tuple[str, ...], error: str | None
 ) -> None:
     """Of a receiver whose deliveries are due for more than five minutes; empty after a 2xx."""
-    depot = OutcomeDepot(office)
-    await office.subscribe()
+    depot = OutcomeDepot(site)
+    await site.subscribe()
     for ending in endings:
-        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+        await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
         await depot.attempt(ending, most=1)
         await trio.sleep(1)
-    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     await trio.sleep(301)
-    (receiver,) = (await queue_facts(office.site)).receivers
+    (receiver,) = (await queue_facts(site.site)).receivers
     assert receiver.last_error == error
 
 
@@ -131,20 +131,20 @@ async def test_queue_facts_name_the_error_of_the_last_attempt(
     ("user", "roles"), [("DEMO", ("System Manager",)), ("demo@x.test", ("System Manager",))]
 )
 async def test_sign_in_facts_find_the_demo_account_by_identifier(
-    office: Office, user: str, roles: tuple[str, ...]
+    site: VirtualSite, user: str, roles: tuple[str, ...]
 ) -> None:
-    await office.hire("demo", "System Manager")
-    await office.hire("other", "System Manager", "Event Publisher")
-    config = dataclasses.replace(office.site.config, login=LoginPolicy(None, user, "public"))
-    facts = await sign_in_facts(dataclasses.replace(office.site, config=config))
+    await site.add_account("demo", "System Manager")
+    await site.add_account("other", "System Manager", "Event Publisher")
+    config = dataclasses.replace(site.site.config, login=LoginPolicy(None, user, "public"))
+    facts = await sign_in_facts(dataclasses.replace(site.site, config=config))
     assert (facts.managers, facts.locked) == (2, 0)
     assert facts.demo == DemoFacts(exists=True, enabled=True, roles=roles)
 
 
-async def test_examination_has_all_sections_and_writes_nothing(office: Office) -> None:
-    before = office.site.store.statistics().committed
-    sections = await examine(office.site, ServiceState(running=False))
-    assert office.site.store.statistics().committed == before
+async def test_examination_has_all_sections_and_writes_nothing(site: VirtualSite) -> None:
+    before = site.site.store.statistics().committed
+    sections = await examine(site.site, ServiceState(running=False))
+    assert site.site.store.statistics().committed == before
     assert [section.name for section in sections] == [
         "signIn", "mail", "webhooks", "secrets", "queues", "database", "clock", "apps",
     ]  # fmt: skip

@@ -14,7 +14,7 @@ PASSWORD = "correct horse battery staple"
 
 
 @dataclass
-class Staffed:
+class SiteWithAccounts:
     """A site with accounts, for tests of access."""
 
     site: Site
@@ -28,7 +28,7 @@ class Staffed:
         """Run SQL; the rows as dicts."""
         return await self.do(lambda fw: fw.db.sql(text, params))
 
-    async def hire(
+    async def add_account(
         self, name: str, *roles: str, password: str | None = PASSWORD, email: str = ""
     ) -> str:
         """Make an account; its name."""

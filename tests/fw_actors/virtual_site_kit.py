@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests.accounts_kit import SiteWithAccounts
 from tests.site_kit import database_of, inline_site
-from tests.staff import Staffed
 
 APPS = Path(__file__).parent / "documents" / "apps"
 
 
-class Office(Staffed):
+class VirtualSite(SiteWithAccounts):
     """A site with shortcuts for the tests."""
 
     domain = "x.test"
@@ -55,14 +55,14 @@ class Office(Staffed):
 
 
 @asynccontextmanager
-async def open_office(folder: Path, **changes: Any) -> AsyncIterator[Office]:
+async def open_virtual_site(folder: Path, **changes: Any) -> AsyncIterator[VirtualSite]:
     """Open a site whose store is in `folder`; `changes` as in `inline_site`."""
     settings = {"apps": ("shop", "examples.notes"), "database": database_of(folder), **changes}
     async with inline_site(APPS, **settings) as site:
-        yield Office(site)
+        yield VirtualSite(site)
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[Office]:
-    async with open_office(tmp_path) as office:
-        yield office
+async def site(tmp_path: Path) -> AsyncIterator[VirtualSite]:
+    async with open_virtual_site(tmp_path) as site:
+        yield site
