@@ -262,13 +262,18 @@ class Gateway:
     ) -> SecretRotation:
         """Replace the secret of a Webhook.
 
-        Raises: as `write_while_live` and `fw_actors.webhooks.signing_keys.rotate`.
+        Raises: as `write_while_live` and `fw_actors.webhooks.signing_keys.rotate`; a
+            PermissionDeniedError is kept as an Audit Event.
         """
-        return await self.write_while_live(
-            caller,
-            lambda fw: rotate(fw, self._site.audit, webhook, secret, overlap_hours, version),
-            request_id,
-        )
+        try:
+            return await self.write_while_live(
+                caller,
+                lambda fw: rotate(fw, self._site.audit, webhook, secret, overlap_hours, version),
+                request_id,
+            )
+        except PermissionDeniedError:
+            await self._record_denial(caller, webhook, request_id)
+            raise
 
     async def erase(self, caller: Caller, delivery: str, request_id: str) -> str:
         """Erase a delivery's body; return when.
@@ -294,9 +299,16 @@ class Gateway:
         """Return a new signing secret."""
         return new_secret(self._site.entropy)
 
-    async def test_webhook(self, caller: Caller, webhook: str) -> TestEventResult:
-        """Send a Webhook a test event. Raises: PermissionDeniedError, NotFoundError."""
-        return await self._test_events.send(webhook, lambda fn: self.read(caller, fn))
+    async def test_webhook(self, caller: Caller, webhook: str, request_id: str) -> TestEventResult:
+        """Send a Webhook a test event.
+
+        Raises: PermissionDeniedError, which is kept as an Audit Event; NotFoundError.
+        """
+        try:
+            return await self._test_events.send(webhook, lambda fn: self.read(caller, fn))
+        except PermissionDeniedError:
+            await self._record_denial(caller, webhook, request_id)
+            raise
 
     async def service_state(self) -> ServiceState:
         """Return the health of the receivers that this process has sent to."""
@@ -335,6 +347,10 @@ class Gateway:
         if isinstance(answer, FwError):
             raise answer
         return answer
+
+    async def _record_denial(self, caller: Caller, target: str, request_id: str) -> None:
+        """Record a denial whose own transaction wrote nothing or was rolled back (O-81)."""
+        await self.write(caller, lambda fw: self._site.audit.deny(fw, target), request_id)
 
     def _beyond(self, full: MailboxFull) -> FwError:
         """Return the error for an attempt that was not accepted.

@@ -133,7 +133,8 @@ async def test_webhook_operations_refuse_bad_input_with_its_field(desk: Receiver
 
 
 async def test_webhook_operations_require_a_manager_and_record_refusals(desk: ReceiverDesk) -> None:
-    """Users without the role, managers with access scopes, and guests (B-304, B-350, B-360)."""
+    """Users without the role, managers with access scopes, and guests (B-270, B-304, B-350,
+    B-360)."""
     await desk.site.add_account("ann")
     await desk.site.add_account("sam", "System Manager")
     scope = {"user": "sam", "allow": "Role", "for_value": "System Manager"}
@@ -141,7 +142,7 @@ async def test_webhook_operations_require_a_manager_and_record_refusals(desk: Re
     acts = {
         "pause": {"webhook": desk.hook}, "resume": {"webhook": desk.hook},
         "rotate": {"webhook": desk.hook}, "erase": {"delivery": desk.delivery},
-        "cancel": {"delivery": desk.delivery},
+        "cancel": {"delivery": desk.delivery}, "test": {"webhook": desk.hook},
     }  # fmt: skip
     for user in ("ann", "sam"):
         sid = await desk.site.sid(user)
@@ -153,7 +154,8 @@ async def test_webhook_operations_require_a_manager_and_record_refusals(desk: Re
     denied = await desk.site.rows(
         "SELECT target, actor FROM doc_audit_event WHERE action = 'Denied' ORDER BY creation"
     )
-    assert len(denied) == 8  # a rotation is a save, whose refusals are in the log
-    assert {row["actor"] for row in denied} == {"ann", "sam"}
+    assert sorted((row["actor"], row["target"]) for row in denied) == sorted(
+        (user, *body.values()) for user in ("ann", "sam") for body in acts.values()
+    )
     (kept,) = await desk.site.rows("SELECT payload, erased FROM doc_webhook_delivery")
     assert (bool(kept["payload"]), kept["erased"]) == (True, None)

@@ -239,8 +239,8 @@ class FakeGateway:
     def new_secret(self) -> str:
         return "whsec_made"
 
-    async def test_webhook(self, caller: Caller, webhook: str) -> TestEventResult:
-        self.asked.append(("test_webhook", caller.user, webhook))
+    async def test_webhook(self, caller: Caller, webhook: str, request_id: str) -> TestEventResult:
+        self.asked.append(("test_webhook", caller.user, webhook, request_id))
         if self.refuse is not None:
             raise self.refuse
         return TestEventResult(None, "timeout: late.", StepTimes(dns=1.5, connect=2.0))

@@ -303,7 +303,11 @@ class WebhookRoutes(GatewayRoutes):
     async def test(self, exchange: Exchange) -> Response:
         """Send a Webhook a test event; the failure of a receiver is a result, not an error."""
         body: TestRequest = exchange.body
-        return json_response(await self._gateway.test_webhook(exchange.known_caller, body.webhook))
+        return json_response(
+            await self._gateway.test_webhook(
+                exchange.known_caller, body.webhook, exchange.request_id
+            )
+        )
 
 
 def _pause_response(pause: WebhookPause) -> Response:

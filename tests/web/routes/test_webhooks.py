@@ -30,7 +30,8 @@ async def test_webhook_test_returns_status_error_and_times(
     client: AppClient, gateway: FakeGateway
 ) -> None:
     """Over HTTP it is 200 with `error` (B-272)."""
-    reply = await client.ask("POST", TEST, {"webhook": "hook"}, sid=SID)
+    headers = [("X-Request-Id", "r-7")]
+    reply = await client.ask("POST", TEST, {"webhook": "hook"}, sid=SID, headers=headers)
     assert (reply.status, reply.json) == (
         200,
         {
@@ -39,7 +40,7 @@ async def test_webhook_test_returns_status_error_and_times(
             "times": {"dns": 1.5, "connect": 2.0, "tls": 0.0, "answer": 0.0},
         },
     )
-    assert gateway.asked == [("test_webhook", "ann", "hook")]
+    assert gateway.asked == [("test_webhook", "ann", "hook", "r-7")]
 
 
 async def test_pause_and_resume_return_the_pause(client: AppClient, gateway: FakeGateway) -> None:
