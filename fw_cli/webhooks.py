@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,8 +121,9 @@ def list_deliveries(
             for row in rows:
                 row["webhook"] = _called(row["webhook"], labels.get(row["webhook"]))
         if attempts:
+            recorded = _recorded(fw, [row["name"] for row in rows])
             for row in rows:
-                row["recorded"] = _recorded(fw, row["name"])
+                row["recorded"] = recorded[row["name"]]
         return rows
 
     rows = context.read(read)
@@ -138,11 +139,12 @@ def _called(webhook: str, label: str | None) -> str:
     return webhook if label is None else f"{label} ({webhook})"
 
 
-def _recorded(fw: Fw, delivery: str) -> list[dict[str, Any]]:
-    from fw_actors.webhooks.attempts import attempts_of
+def _recorded(fw: Fw, deliveries: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    from fw_actors.webhooks.attempts import attempts_of_each
     from fw_actors.webhooks.diagnostics import attempt_as_json
 
-    return [attempt_as_json(each) for each in attempts_of(fw.tx, delivery).attempts]
+    found = attempts_of_each(fw.tx, deliveries)
+    return {name: [attempt_as_json(each) for each in attempts] for name, attempts in found.items()}
 
 
 def _attempt_row(delivery: str, attempt: Mapping[str, Any]) -> dict[str, Any]:

@@ -216,6 +216,38 @@ _EARLIER: Final = Statement(
 )
 
 
+_OF_THESE: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
+_LAST_OF: Final = Statement(
+    sa.select(_D.name, _D.creation, _D.attempts, *(_D[name] for name in _OUTCOME)).where(
+        _D.name.in_(_OF_THESE)
+    )
+)
+_EARLIER_OF: Final = Statement(
+    sa.select(_A.delivery, _A.number, *(_A[name] for name in _OUTCOME))
+    .where(_A.delivery.in_(_OF_THESE))
+    .order_by(_A.delivery, _A.position.desc())
+)
+_PART: Final = 500  # deliveries in a statement: a statement has a limited number of parameters
+
+
+def attempts_of_each(tx: Tx, deliveries: Sequence[str]) -> dict[str, list[RecordedAttempt]]:
+    """Return the recorded attempts of each delivery, newest first; a missing delivery has no key.
+
+    Two statements read those of up to 500 deliveries.
+    """
+    found: dict[str, list[RecordedAttempt]] = {}
+    for start in range(0, len(deliveries), _PART):
+        names = list(deliveries[start : start + _PART])
+        earlier: dict[str, list[tuple[Any, ...]]] = {}
+        for delivery, *row in tx.rows(_EARLIER_OF, names=names):
+            earlier.setdefault(delivery, []).append(tuple(row))
+        for delivery, creation, attempts, *last in tx.rows(_LAST_OF, names=names):
+            rows = [(attempts, *last)] if attempts else []
+            rows += earlier.get(delivery, [])
+            found[delivery] = [_attempt(creation, *each) for each in rows[:MAX_KEPT_ATTEMPTS]]
+    return found
+
+
 def attempts_of(tx: Tx, delivery: str) -> AttemptHistory:
     """Return the recorded attempts of a delivery. Raises: NotFoundError."""
     row = tx.one(_LAST, delivery=delivery)

@@ -29,6 +29,7 @@ from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.attempts import (
     archive_before_replay,
     attempts_of,
+    attempts_of_each,
     delete_attempts,
     keep_before_outcomes,
 )
@@ -243,6 +244,7 @@ async def test_attempts_are_stored_read_and_deleted_by_delivery(site: VirtualSit
         lambda tx: keep_before_outcomes(tx, [(1, "a token")]),
         lambda tx: archive_before_replay(tx, delivery, 6),
         lambda tx: attempts_of(tx, delivery),
+        lambda tx: attempts_of_each(tx, [delivery]),
         lambda tx: delete_attempts(tx, [delivery]),
     )
     by_their_keys = {

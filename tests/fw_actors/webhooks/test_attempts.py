@@ -11,11 +11,14 @@ from trio.testing import MockClock
 from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.http import Times
 from fw_actors.rules.delivery import Backoff, OutcomeKind
+from fw_actors.store import Tx
 from fw_actors.webhooks.attempts import (
     MAX_KEPT_ATTEMPTS,
     AttemptHistory,
     AttemptTrace,
+    RecordedAttempt,
     attempts_of,
+    attempts_of_each,
     read_trace,
     shown_url,
     written_trace,
@@ -25,6 +28,7 @@ from fw_actors.webhooks.signing_keys import rotate
 from tests.fw_actors.actors.delivery_kit import DeliverySite, delivering
 from tests.fw_actors.actors.delivery_kit import ScriptedReceiver as Receiver
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
+from tests.plans import statements_of
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -63,6 +67,29 @@ async def test_attempt_history_records_each_answer_and_error(
     ]
     assert {each.run for each in attempts} == {run}
     assert run.user == ""
+
+
+async def test_attempts_of_each_delivery_are_read_in_two_statements(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """However many deliveries are listed, they are those of each delivery alone (B-185)."""
+    async with delivering(tmp_path, Receiver(["503", "timeout", "200"])) as post:
+        await post.webhook()
+        names = [*await post.emit(), *await post.emit()]
+        for name in names:
+            await post.settled(name)
+        names += await post.emit()
+        single = {name: (await history(post, name)).attempts for name in names}
+        each: dict[str, list[RecordedAttempt]] = {}
+
+        def read(tx: Tx) -> int:
+            return len(statements_of(tx, lambda: each.update(attempts_of_each(tx, names))))
+
+        count = await post.site.store.read(read)
+    assert each == single
+    assert min(len(found) for found in each.values()) == 0
+    assert max(len(found) for found in each.values()) > 1
+    assert count == 2
 
 
 async def test_attempt_trace_has_sent_headers_and_url_without_query(
