@@ -132,6 +132,21 @@ async def test_webhook_operations_refuse_bad_input_with_its_field(desk: Receiver
     assert not await desk.site.rows(f"SELECT 1 FROM doc_audit_event WHERE action IN {acts}")
 
 
+async def test_webhook_operations_require_an_id_that_is_not_empty(desk: ReceiverDesk) -> None:
+    """H-18: an empty id is 422 with its field, also for a GET."""
+    fields = {
+        "replay": "delivery", "explain": "delivery", "cancel": "delivery", "erase": "delivery",
+        "rotate": "webhook", "test": "webhook", "pause": "webhook", "resume": "webhook",
+    }  # fmt: skip
+    replies = [(await desk.op(name, **{field: ""}), field) for name, field in fields.items()]
+    path = "/api/method/core.services.webhooks.explain?delivery="
+    replies.append((await desk.site.ask("GET", path, sid=desk.boss), "delivery"))
+    for reply, field in replies:
+        assert reply.status == 422
+        assert reply.error["message"] == f"{field} is required."
+        assert reply.error["extra"] == {"field": field}
+
+
 async def test_webhook_operations_require_a_manager_and_record_refusals(desk: ReceiverDesk) -> None:
     """Users without the role, managers with access scopes, and guests (B-270, B-304, B-350,
     B-360)."""

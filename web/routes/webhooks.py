@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import (
     BadRequestError,
+    NotFoundError,
     OverloadedError,
     PermissionDeniedError,
     ValidationError,
@@ -234,33 +237,36 @@ class WebhookRoutes(GatewayRoutes):
     async def replay(self, exchange: Exchange) -> Response:
         """Send a delivery again: same id, same bytes, fresh attempts."""
         body: ReplayRequest = exchange.body
-        return json_response(
-            await self._gateway.replay(exchange.known_caller, body.delivery, exchange.request_id)
-        )
+        with _required("delivery", body.delivery):
+            replayed = await self._gateway.replay(
+                exchange.known_caller, body.delivery, exchange.request_id
+            )
+        return json_response(replayed)
 
     async def explain(self, exchange: Exchange) -> Response:
         """Return the recorded attempts of a delivery, and its next step."""
         delivery = _wanted_delivery(exchange)
-        report = await self._read(exchange, lambda fw: delivery_report(fw, delivery))
+        with _required("delivery", delivery):
+            report = await self._read(exchange, lambda fw: delivery_report(fw, delivery))
         return json_response(report.as_json(await self._gateway.service_state()))
 
     async def pause(self, exchange: Exchange) -> Response:
         """Pause a Webhook for a time or until it is resumed: its deliveries wait."""
         body: PauseRequest = exchange.body
-        return _pause_response(
-            await self._gateway.pause_webhook(
+        with _required("webhook", body.webhook):
+            paused = await self._gateway.pause_webhook(
                 exchange.known_caller, body.webhook, body.seconds, exchange.request_id
             )
-        )
+        return _pause_response(paused)
 
     async def resume(self, exchange: Exchange) -> Response:
         """Resume a Webhook; without a pause this changes nothing."""
         body: ResumeRequest = exchange.body
-        return _pause_response(
-            await self._gateway.resume_webhook(
+        with _required("webhook", body.webhook):
+            resumed = await self._gateway.resume_webhook(
                 exchange.known_caller, body.webhook, exchange.request_id
             )
-        )
+        return _pause_response(resumed)
 
     async def cancel(self, exchange: Exchange) -> Response:
         """Cancel a Queued or Retrying delivery: it becomes Failed, and nothing more is sent.
@@ -268,17 +274,19 @@ class WebhookRoutes(GatewayRoutes):
         A delivery that is being sent now cannot be cancelled (409).
         """
         body: CancelDeliveryRequest = exchange.body
-        status = await self._gateway.cancel_delivery(
-            exchange.known_caller, body.delivery, exchange.request_id
-        )
+        with _required("delivery", body.delivery):
+            status = await self._gateway.cancel_delivery(
+                exchange.known_caller, body.delivery, exchange.request_id
+            )
         return json_response(CancelledDeliveryResponse(body.delivery, status))
 
     async def erase(self, exchange: Exchange) -> Response:
         """Erase the body of a final delivery and the receiver's answers; its record stays."""
         body: EraseRequest = exchange.body
-        erased = await self._gateway.erase(
-            exchange.known_caller, body.delivery, exchange.request_id
-        )
+        with _required("delivery", body.delivery):
+            erased = await self._gateway.erase(
+                exchange.known_caller, body.delivery, exchange.request_id
+            )
         return json_response(ErasedResponse(body.delivery, erased))
 
     async def rotate(self, exchange: Exchange) -> Response:
@@ -288,14 +296,15 @@ class WebhookRoutes(GatewayRoutes):
         """
         body: RotateRequest = exchange.body
         made = self._gateway.new_secret() if body.secret is None else None
-        rotation = await self._gateway.rotate(
-            exchange.known_caller,
-            body.webhook,
-            body.secret or made or "",
-            body.overlap,
-            exchange.request_id,
-            version_or_none(body.modified),
-        )
+        with _required("webhook", body.webhook):
+            rotation = await self._gateway.rotate(
+                exchange.known_caller,
+                body.webhook,
+                body.secret or made or "",
+                body.overlap,
+                exchange.request_id,
+                version_or_none(body.modified),
+            )
         return json_response(
             RotatedResponse(rotation.webhook, made, rotation.old_until, rotation.modified)
         )
@@ -303,11 +312,25 @@ class WebhookRoutes(GatewayRoutes):
     async def test(self, exchange: Exchange) -> Response:
         """Send a Webhook a test event; the failure of a receiver is a result, not an error."""
         body: TestRequest = exchange.body
-        return json_response(
-            await self._gateway.test_webhook(
+        with _required("webhook", body.webhook):
+            result = await self._gateway.test_webhook(
                 exchange.known_caller, body.webhook, exchange.request_id
             )
-        )
+        return json_response(result)
+
+
+@contextmanager
+def _required(field: str, value: str) -> Iterator[None]:
+    """Refuse an empty id as a value, not as an unknown name; a missing permission comes first.
+
+    Raises: ValidationError.
+    """
+    try:
+        yield
+    except NotFoundError:
+        if value:
+            raise
+        raise ValidationError(f"{field} is required.", field=field) from None
 
 
 def _pause_response(pause: WebhookPause) -> Response:
