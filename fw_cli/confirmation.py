@@ -21,6 +21,6 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise CommandFailed(f"{question} Without a terminal, confirm it with --yes.")
+        raise CommandFailed(f"{question} Stdin is not a terminal: confirm it with --yes.")
     if not click.confirm(question, err=True):
         raise CommandFailed("nothing was changed")

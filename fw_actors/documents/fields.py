@@ -255,7 +255,7 @@ class Int(Field):
             if limit is not None and not (type(limit) is int and abs(limit) <= MAX_INTEGER)
         ]
         if wrong:
-            yield from (f"{name} must be a whole number within 2^53" for name in wrong)
+            yield from (f"{name} must be a whole number between -2^53 and 2^53" for name in wrong)
         elif self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
             yield "minimum must be at most maximum"
         else:
@@ -266,7 +266,7 @@ class Int(Field):
             raise self.shape()
         number = value if type(value) is int else int(value)  # as in `_Textual`
         if abs(number) > MAX_INTEGER:
-            raise ShapeError(f"{self.name} must be within 2^53.")
+            raise ShapeError(f"{self.name} must be between -2^53 and 2^53.")
         low, high = self.minimum, self.maximum
         if (low is not None and number < low) or (high is not None and number > high):
             raise ValidationError(f"{self.name} must be {self._range()}.", field=self.name)
@@ -289,7 +289,9 @@ class Float(Field):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.shape()
         if (isinstance(value, int) and abs(value) > MAX_INTEGER) or not math.isfinite(value):
-            raise ShapeError(f"{self.name} must be finite; a whole number must be within 2^53.")
+            raise ShapeError(
+                f"{self.name} must be finite; a whole number must be between -2^53 and 2^53."
+            )
         return value + 0.0  # -0.0 becomes 0.0, because SQLite does not store the sign of zero
 
 

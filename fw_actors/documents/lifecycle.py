@@ -379,7 +379,7 @@ class Documents:
         """
         stored = self._loaded(fw, doc)
         if doc.modified != stored.modified:
-            raise ConflictError(f"{doc.doctype} {doc.name} was changed meanwhile; read it again.")
+            raise changed_meanwhile(doc)
         authorize_scope(fw, stored, ignore_permissions)
         doc._before = stored
         return stored
@@ -405,4 +405,13 @@ class Documents:
         try:
             return rows.load(self, fw, doc.doctype, str(doc.name), lock=True)
         except NotFoundError:
-            raise ConflictError(f"{doc.doctype} {doc.name} was deleted meanwhile.") from None
+            raise ConflictError(
+                f"{doc.doctype} {doc.name} was deleted meanwhile.", reason="deleted"
+            ) from None
+
+
+def changed_meanwhile(doc: DocType) -> ConflictError:
+    """Return the refusal of a change to a version that is not the stored one (D-120)."""
+    return ConflictError(
+        f"{doc.doctype} {doc.name} was changed meanwhile; read it again.", reason="changed"
+    )

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 NAME_CHARACTERS: Final = 140
 NAME_RULE: Final = (
-    f"a name must have 1 to {NAME_CHARACTERS} characters, without / and outer white space"
+    f"a name must have 1 to {NAME_CHARACTERS} characters, without /, control characters, line "
+    "breaks and outer white space"
 )
 _NAMINGS: Final = "naming must be given, random, field:<field> or series:<prefix>.#####"
 _SERIES: Final = re.compile(r"series:(?P<prefix>[^#/]*?)\.(?P<digits>#+)\Z")

@@ -27,9 +27,9 @@ from fw_actors.documents.fields import (
     to_ms,
 )
 from fw_actors.documents.handle import DocType, Fw, child_of, field_unknown, rows_of, shown_value
-from fw_actors.documents.lifecycle import authorize_action
+from fw_actors.documents.lifecycle import authorize_action, changed_meanwhile
 from fw_actors.documents.permissions import Rights
-from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError, ValidationError
+from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
 from fw_actors.rules.safe_output import is_secret
 
 _NEVER: Final = ("docstatus", "owner", "creation", "modified", "modified_by", "idx")
@@ -430,4 +430,4 @@ def require_version(doc: DocType, version: int | None) -> None:
     if version is None:
         return
     if doc.modified is None or version != to_ms(datetime.fromisoformat(doc.modified)):
-        raise ConflictError(f"{doc.doctype} {doc.name} was changed meanwhile; read it again.")
+        raise changed_meanwhile(doc)

@@ -73,6 +73,7 @@ async def test_version_changed_by_another_session_is_refused(
     reply = await ann.carry_out(verb, name, modified=read["modified"])
     assert (reply.status, reply.error["type"]) == (409, "ConflictError")
     assert reply.error["message"] == f"Sales Order {name} was changed meanwhile; read it again."
+    assert reply.error["extra"] == {"reason": "changed"}
     assert (await ann.ask("GET", f"/{name}")).json["data"] == newer
     assert (await ann.carry_out(verb, name, modified=newer["modified"])).status == 200
 
@@ -129,3 +130,21 @@ async def test_version_in_the_body_of_a_delete_is_refused(ann: Colleague) -> Non
     reply = await ann.ask("DELETE", f"/{read['name']}", {"modified": read["modified"]})
     assert (reply.status, reply.error["extra"]) == (400, {"field": "modified"})
     assert reply.error["message"] == "A DELETE takes no body; modified must be a query parameter."
+
+
+async def test_version_page_shows_changes_as_the_history_does(site: HttpSite) -> None:
+    """Otherwise it would only have the JSON of the changes (H-162)."""
+    await site.add_account("boss", "System Manager")
+    sid = await site.sid("boss")
+
+    def rename(fw: Any) -> None:
+        user = fw.get_doc("User", "boss")
+        user.fullName = "The Boss"
+        user.save()
+
+    await site.do(rename)
+    [version] = await site.do(lambda fw: fw.get_all("Version", {"docname": "boss"}, ["name"]))
+    path = f"/app/Version/{version['name']}"
+    page = await site.ask("GET", path, sid=sid, headers=[("Accept", "text/html")])
+    assert page.status == 200
+    assert b"<ins>The Boss</ins>" in page.body

@@ -150,8 +150,8 @@ def test_list_filters_work_without_script(browser: Browser, page: Page, site: Li
         ("/nowhere/at/all", 404, "Not found"),
         ("/app/Webhook", 403, "Not allowed"),
         (ORDERS + "/SO-9999", 404, "Not found"),
-        (ORDERS + "?_page=x", 400, "That did not work"),
-        (ORDERS + "?margin=1", 400, "That did not work"),
+        (ORDERS + "?_page=x", 400, "The request failed"),
+        (ORDERS + "?margin=1", 400, "The request failed"),
     ],
 )
 def test_refusal_is_shown_on_page_with_menu(page: Page, path: str, status: int, title: str) -> None:

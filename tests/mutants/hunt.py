@@ -45,7 +45,7 @@ def hunt(mutation: Mutation, folder: Path, seeds: str = SEEDS) -> str | None:
     _copy_with(mutation, folder)
     if mutation.found_by == SIMULATION:
         said = _run(folder, "tests.simulation", "--seeds", seeds, "--jobs", "1", "--first")
-        return None if said is None else said.splitlines()[0]
+        return None if said is None else _broken_promise(said)
     said = _run(
         folder, "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", mutation.found_by
     )
@@ -53,6 +53,17 @@ def hunt(mutation: Mutation, folder: Path, seeds: str = SEEDS) -> str | None:
     red = "FAILED" if mutation.names_a_test else ("FAILED", "ERROR")
     failed = [line for line in (said or "").splitlines() if line.startswith(red)]
     return failed[0] if failed else None
+
+
+def _broken_promise(said: str) -> str:
+    """Return the line of the first seed that broke a promise.
+
+    Raises: RuntimeError if the simulation itself has failed, which proves nothing.
+    """
+    for line in said.splitlines():
+        if line.startswith("seed ") and "the simulation failed" not in line:
+            return line
+    raise RuntimeError(f"The simulation has failed by itself: {said[-2000:]}")
 
 
 def _copy_with(mutation: Mutation, folder: Path) -> None:

@@ -39,5 +39,6 @@ def _version_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> d
 DOCUMENT_VIEWS: Final[Mapping[str, DocumentView]] = {
     "Webhook": DocumentView("webhook.html", webhook_view, asks_service=True),
     "Webhook Delivery": DocumentView("delivery.html", delivery_view, asks_service=True),
+    "Version": DocumentView("version.html", _version_view),
 }
 PLAIN: Final = DocumentView("document.html", _nothing)

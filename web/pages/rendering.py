@@ -311,7 +311,7 @@ class Rendering:
     def _error_page(
         self, template: str, exchange: Exchange, error: FwError, **context: Any
     ) -> Response:
-        title = next((t for kind, t in TITLES if isinstance(error, kind)), "That did not work")
+        title = next((t for kind, t in TITLES if isinstance(error, kind)), "The request failed")
         response = self.page(
             template,
             type(error).status,  # as in `error_response`

@@ -174,7 +174,7 @@ def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
     )
     yield from _odd(
         facts.refused_urls,
-        "urls that could not be saved now (http is for development mode)",
+        "URLs that are no longer accepted (http only in development mode)",
         "Set an https url, or disable the Webhooks.",
     )
     yield from _odd(

@@ -222,7 +222,7 @@ MISTAKES: list[tuple[Field, str]] = [
     (Data(read_only="no"), "read_only must be True or False"),
     (Data(allow_on_submit="no"), "allow_on_submit must be True or False"),
     (Int(minimum="1", default=3), "minimum must be a whole number"),  # type: ignore[arg-type]
-    (Int(maximum=2**53 + 1), "maximum must be a whole number within 2^53"),
+    (Int(maximum=2**53 + 1), "maximum must be a whole number between -2^53 and 2^53"),
     (Int(minimum=5, maximum=1), "minimum must be at most maximum"),
     (Select(options=["a", "b\n"]), r"options: 'b\n' can never be chosen"),
     (Select(options=["ab"], length=1), "options: 'ab' can never be chosen"),

@@ -147,8 +147,9 @@ async def test_save_over_newer_version_is_refused(desk: ShopSite) -> None:
         doc.modified = old.modified
         doc.save()
 
-    with pytest.raises(ConflictError, match="changed meanwhile"):
+    with pytest.raises(ConflictError, match="changed meanwhile") as refused:
         await desk.do(late)
+    assert refused.value.extra["reason"] == "changed"
 
 
 @pytest.mark.parametrize("verb", ["save", "submit", "cancel", "delete", "rename"])
@@ -196,8 +197,9 @@ async def test_save_of_deleted_document_is_refused(desk: ShopSite) -> None:
         fw.get_doc("Sales Order", doc.name).delete()
         doc.save()
 
-    with pytest.raises(ConflictError, match="deleted meanwhile"):
+    with pytest.raises(ConflictError, match="deleted meanwhile") as refused:
         await desk.do(work)
+    assert refused.value.extra["reason"] == "deleted"
 
 
 async def test_insert_of_stored_document_is_refused(desk: ShopSite) -> None:

@@ -122,6 +122,7 @@ async function actOnTicked(act) {
         await act.work(names.shift());
       } catch (error) {
         refused.set(error.message, (refused.get(error.message) ?? 0) + 1);
+        if (error.status === 0 || error.status === 401) stopped = true; // the rest would fail too
       }
       done += 1;
       tell();
