@@ -178,7 +178,7 @@ class World:
             for each in self._signers.of(hook, second)
         ]
         wrong = fault_of(post, self.secrets.get(row.webhook, self.any_secret), signers)
-        if wrong is None and post.body.decode() != ledger.bodies[post.delivery]:
+        if wrong is None and post.body.decode() != ledger.bodies.get(post.delivery):
             wrong = "was sent with another body"
         if wrong is not None or self.disturbed:
             return wrong

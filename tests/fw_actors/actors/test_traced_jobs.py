@@ -181,6 +181,7 @@ async def test_job_of_earlier_version_runs_after_upgrade(
 
         def older(tx: Any) -> None:
             tx.run(sa.text("ALTER TABLE fw_job DROP COLUMN trace_context"))
+            tx.run(sa.text("DROP INDEX fw_login_attempt_until"))
             tx.run(sa.text("UPDATE fw_meta SET value = '15' WHERE key = 'schema_version'"))
             tx.run(
                 sa.text(

@@ -35,12 +35,15 @@ function fill(cell, value) {
   cell.dataset.key = key;
   const { activeElement } = document;
   const focused = cell.contains(activeElement);
+  const alone = cell.children.length === 1;
   cell.replaceChildren(...parts(value));
   if (!focused) return;
-  // Keep the keyboard focus, but never move it to another action.
+  // Keep the keyboard focus on the same action, or on the one that takes the place of a single one
+  // (Pause, Resume). Never move it to another action.
   const { act } = activeElement.dataset;
   const same = cell.querySelector(act ? `[data-act="${act}"]` : "a");
-  (same ?? cell.closest("section").querySelector("h2")).focus();
+  const successor = alone && cell.children.length === 1 ? cell.firstElementChild : null;
+  (same ?? successor ?? cell.closest("section").querySelector("h2")).focus();
 }
 
 function parts(value) {
