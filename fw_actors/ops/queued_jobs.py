@@ -338,16 +338,18 @@ class JobControl:
 
         Raises: as `listed`.
         """
-        kinds = (Action.JOB_RETRY, _REFUSED_RETRIES)
-        return self._change_many(fw, asked, before, *kinds, self._make_due)
+        return self._change_many(
+            fw, asked, before, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due
+        )
 
     def cancel_matching(self, fw: Fw, asked: JobFilter, before: int | None = None) -> ChangedJobs:
         """Cancel up to 500 matching jobs that are not in progress; repeat as `retry_matching`.
 
         Raises: as `listed`.
         """
-        kinds = (Action.JOB_CANCEL, _REFUSED_CANCELS)
-        return self._change_many(fw, asked, before, *kinds, self._delete)
+        return self._change_many(
+            fw, asked, before, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete
+        )
 
     def _change(
         self,
