@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.watch import check_page
 from tests.live_site import PASSWORD, LiveSite
@@ -171,3 +171,21 @@ def test_unknown_path_keeps_menu(page: Page) -> None:
     expect(page.get_by_role("heading", name="Not found")).to_be_visible()
     expect(page.get_by_role("navigation", name="Document types")).to_be_visible()
     check_page(page, "unknown-path")
+
+
+def test_bulk_action_stops_when_session_has_ended(page: Page) -> None:
+    """The remaining rows were tried too, and refused one by one."""
+    asked: list[str] = []
+    ended = {"type": "AuthenticationError", "message": "Sign in.", "extra": {"reason": "noSession"}}
+
+    def refuse(route: Route) -> None:
+        asked.append(route.request.url)
+        route.fulfill(status=401, json={"error": ended})
+
+    page.route("**/api/method/core.services.users.unlockUser", refuse)
+    page.goto("/app/User")
+    page.locator("#found [data-all]").check()
+    page.get_by_role("button", name=re.compile(r"Unlock \d+ accounts")).click()
+    page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
+    expect(page.locator("[data-progress]")).to_contain_text("Stopped. 0 accounts are unlocked.")
+    assert 1 <= len(asked) <= 4 < page.locator("#found tbody tr").count()
