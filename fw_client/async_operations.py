@@ -1,4 +1,8 @@
-"""The operations of the service in groups, async; operations.py is generated from this file."""
+"""The operations of the service in groups, async; operations.py is generated from this file.
+
+The module has more than 500 lines because the groups are its whole content: a method with its
+documentation for each operation.
+"""
 
 from __future__ import annotations
 
