@@ -94,7 +94,7 @@ def _jobs(view: View) -> Iterator[TableRow]:
 def _senders(view: View) -> Iterator[TableRow]:
     for each in view["store"]["senders"]:
         here = each["name"] in view["processes"]
-        where = "this service" if here else "another service; actions here do not affect it"
+        where = "this service" if here else "another process: actions here do not affect it"
         yield each["name"], (each["name"], where, str(each["attempts"]), _clock(each["last"]))
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from fw_client import calls
-from fw_client.calls import Filters
+from fw_client.calls import ChangeJobs, Filters
 from fw_client.errors import FwClientError, Invalid
 from fw_client.events import EmitInterrupted, Event, EventBatch, batches
 from fw_client.listing import ListPosition
@@ -415,11 +415,7 @@ class AsyncJobCalls:
         A request changes up to 500 jobs. The client does not repeat a request that fails.
         """
         wanted = calls.WantedJobs(queue, state, function, user)
-        total, before = await self._client.run(calls.retry_matching(wanted, None))
-        while before is not None:
-            changed, before = await self._client.run(calls.retry_matching(wanted, before))
-            total += changed
-        return total
+        return await self._change_all(calls.retry_matching, wanted)
 
     async def cancel_matching(
         self, *, queue: str = "", state: str = "", function: str = "", user: str = ""
@@ -429,9 +425,12 @@ class AsyncJobCalls:
         A request changes up to 500 jobs. The client does not repeat a request that fails.
         """
         wanted = calls.WantedJobs(queue, state, function, user)
-        total, before = await self._client.run(calls.cancel_matching(wanted, None))
+        return await self._change_all(calls.cancel_matching, wanted)
+
+    async def _change_all(self, change: ChangeJobs, wanted: calls.WantedJobs) -> int:
+        total, before = await self._client.run(change(wanted, None))
         while before is not None:
-            changed, before = await self._client.run(calls.cancel_matching(wanted, before))
+            changed, before = await self._client.run(change(wanted, before))
             total += changed
         return total
 

@@ -428,6 +428,9 @@ def list_jobs(wanted: WantedJobs, limit: int, before: int | None) -> Call[tuple[
     return _operation("jobs.list", read, arguments, repeatable=True)
 
 
+ChangeJobs = Callable[[WantedJobs, int | None], Call[tuple[int, int | None]]]
+"""Makes the request that changes matching jobs with ids below a number; returns how many were
+changed, and the number for the next request, None at the end."""
 _CHANGED: Final = itemgetter("changed", "next")
 
 

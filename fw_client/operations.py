@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from fw_client import calls
-from fw_client.calls import Filters
+from fw_client.calls import ChangeJobs, Filters
 from fw_client.errors import FwClientError, Invalid
 from fw_client.events import EmitInterrupted, Event, EventBatch, batches
 from fw_client.listing import ListPosition
@@ -410,11 +410,7 @@ class JobCalls:
         A request changes up to 500 jobs. The client does not repeat a request that fails.
         """
         wanted = calls.WantedJobs(queue, state, function, user)
-        total, before = self._client.run(calls.retry_matching(wanted, None))
-        while before is not None:
-            changed, before = self._client.run(calls.retry_matching(wanted, before))
-            total += changed
-        return total
+        return self._change_all(calls.retry_matching, wanted)
 
     def cancel_matching(
         self, *, queue: str = "", state: str = "", function: str = "", user: str = ""
@@ -424,9 +420,12 @@ class JobCalls:
         A request changes up to 500 jobs. The client does not repeat a request that fails.
         """
         wanted = calls.WantedJobs(queue, state, function, user)
-        total, before = self._client.run(calls.cancel_matching(wanted, None))
+        return self._change_all(calls.cancel_matching, wanted)
+
+    def _change_all(self, change: ChangeJobs, wanted: calls.WantedJobs) -> int:
+        total, before = self._client.run(change(wanted, None))
         while before is not None:
-            changed, before = self._client.run(calls.cancel_matching(wanted, before))
+            changed, before = self._client.run(change(wanted, before))
             total += changed
         return total
 

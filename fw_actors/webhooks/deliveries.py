@@ -9,6 +9,8 @@ On PostgreSQL every transaction locks rows in the same order, so that there are 
 deliveries by name, counts of Webhooks. A claim and a sweep do not wait for locks: they skip locked
 rows. A rename of a Webhook locks its deliveries in no order, because there may be a million, so
 transactions that lock several deliveries first lock their Webhooks (`lock_webhooks_of`).
+
+The module has more than 500 lines because outcomes, releases and renames must keep this one order.
 """
 
 from __future__ import annotations
@@ -83,8 +85,7 @@ COLUMNS: Final[dict[str, type]] = {
     "trace": str,
 }
 """The columns that an outcome writes; `sent` and `modified` follow. The last one is the trace of
-the attempt, the others are in the order of
-`outcome_values`."""
+the attempt, the others are in the order of `outcome_values`."""
 
 
 def outcome_values(

@@ -66,7 +66,9 @@ class ServingRecord(msgspec.Struct, frozen=True):
     number: int
     state: str
     pid: int | None = None
-    start_ticks: int | None = msgspec.field(default=None, name="born")
+    start_ticks: int | None = msgspec.field(
+        default=None, name="born"
+    )  # as earlier versions write it
     restarts: int = 0
 
 

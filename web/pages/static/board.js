@@ -37,10 +37,12 @@ function fill(cell, value) {
   const focused = cell.contains(activeElement);
   const alone = cell.children.length === 1;
   cell.replaceChildren(...parts(value));
-  if (!focused) return;
-  // Keep the keyboard focus on the same action, or on the one that takes the place of a single one
-  // (Pause, Resume). Never move it to another action.
-  const { act } = activeElement.dataset;
+  if (focused) focusAction(cell, activeElement.dataset.act, alone);
+}
+
+// Focus the same action of a cell, or the one that takes the place of a single one (Pause, Resume),
+// but never another action: a key press would run it.
+export function focusAction(cell, act, alone) {
   const same = cell.querySelector(act ? `[data-act="${act}"]` : "a");
   const successor = alone && cell.children.length === 1 ? cell.firstElementChild : null;
   (same ?? successor ?? cell.closest("section").querySelector("h2")).focus();

@@ -2,7 +2,7 @@
 
 import { operation } from "./api.js";
 import { ask, flash, report } from "./app.js";
-import { board, clock, element, path, sentence, shown, write } from "./board.js";
+import { board, clock, element, focusAction, path, sentence, shown, write } from "./board.js";
 import { jobsChanged, showJobs } from "./console_jobs.js";
 import { busy, enable } from "./forms.js";
 import { Graph } from "./graph.js";
@@ -37,7 +37,7 @@ function show(view) {
     { acts: node.kind === "actor" ? [["Trace", "trace", node.name], ["Restart", "restart", node.name]] : [] },
   ], node.level]));
   board("senders", view.store.senders.map((each) => [each.name, [
-    each.name, view.processes.includes(each.name) ? badge("this service") : "outside of it: actions here do not reach it", { number: each.attempts }, clock(each.last),
+    each.name, view.processes.includes(each.name) ? badge("this service") : "another process: actions here do not affect it", { number: each.attempts }, clock(each.last),
   ]]));
   board("receivers", view.receivers.map((each) => [each.origin, [
     each.origin, badge(each.health), { number: each.waiting, more: each.moreWait }, { number: each.inFlight }, { number: each.window }, { number: each.limit },
@@ -137,7 +137,7 @@ const ACTS = {
   trace: { done: "Traced for a minute: see the tab Traces.", work: (actor) => operation("console.trace", { actor }) },
   replay: { title: "Replay this delivery?", text: "It is sent again with the same id and body.", ok: "Replay", done: "Queued again.", work: (delivery) => operation("webhooks.replay", { delivery }) },
   retryJob: { done: "Due now.", work: (job) => operation("jobs.retry", { job: Number(job) }) },
-  cancelJob: { title: "Cancel this job?", text: "It is deleted without being run. A mail is recorded as failed.", ok: "Cancel the job", cancel: "Keep it", danger: true, done: "Cancelled.", work: (job) => operation("jobs.cancel", { job: Number(job) }) },
+  cancelJob: { title: "Cancel this job?", text: "It is deleted without being run. If it is a mail, the mail is recorded as failed.", ok: "Cancel the job", cancel: "Keep it", danger: true, done: "Cancelled.", work: (job) => operation("jobs.cancel", { job: Number(job) }) },
   unlock: { title: "Unlock this account?", text: "Its name and e-mail may be tried again at once.", ok: "Unlock", done: "Unlocked.", work: (user) => operation("console.unlock", { user }) },
 };
 
@@ -146,7 +146,8 @@ document.querySelector("main").addEventListener("click", (event) => {
   if (!button) return;
   const { act, name } = button.dataset;
   const wanted = ACTS[act];
-  const [section, row] = [button.closest("section"), button.closest("tr")];
+  const [section, cell] = [button.closest("section"), button.closest("td")];
+  const alone = cell.children.length === 1;
   busy(button, async () => {
     $("console-message").hidden = true;
     if (wanted.title) {
@@ -160,7 +161,9 @@ document.querySelector("main").addEventListener("click", (event) => {
   }).catch((error) => {
     report($("console-message"), error.message);
   }).finally(() => { // behind the question the row may have changed, or be gone
-    if (document.activeElement.matches("body, dialog:not([open]) *")) ((row.isConnected && row.querySelector("button")) || section.querySelector("h2")).focus();
+    if (!document.activeElement.matches("body, dialog:not([open]) *")) return;
+    if (cell.isConnected) focusAction(cell, act, alone);
+    else section.querySelector("h2").focus();
   });
 });
 
@@ -179,8 +182,11 @@ async function endOrConnect() {
 }
 
 let pending = null;
+let source = null;
+addEventListener("pagehide", () => source?.close());
+
 function connect() {
-  const source = new EventSource("/app/console/events");
+  source = new EventSource("/app/console/events");
   source.addEventListener("history", (event) => {
     for (const graph of Object.values(graphs)) graph.clear();
     for (const each of JSON.parse(event.data)) {
@@ -206,7 +212,6 @@ function connect() {
     write($("live"), "connection lost, trying again");
     if (source.readyState === EventSource.CLOSED) endOrConnect(); // refused
   });
-  addEventListener("pagehide", () => source.close(), { once: true });
 }
 connect();
 addEventListener("pageshow", (event) => { // back, out of the browser's memory

@@ -59,7 +59,7 @@ function show(form, error, mayFocus) {
 }
 
 // Whether a call was refused because another version of the document is stored.
-export const isChanged = (error) => error instanceof ApiError && error.extra.reason === "changed";
+export const isChanged = (error) => error instanceof ApiError && error.status === 409 && error.extra.reason === "changed";
 
 // Run an action on the version that the page shows.
 export async function onShownVersion(work) {

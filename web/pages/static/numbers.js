@@ -3,7 +3,7 @@
 import { showFieldError } from "./forms.js";
 
 const DECIMAL = new Intl.NumberFormat().formatToParts(1.5).find((part) => part.type === "decimal").value;
-const SAID = "Write numbers with a point and without other separators, such as 1234.5.";
+const SAID = "Use a decimal point and no other separators, such as 1234.5.";
 
 export function guardNumbers(form) {
   // Where the decimal separator is a point, browsers drop a comma: 1,5 would become 15. The field
