@@ -165,7 +165,8 @@ class Version(DocType, naming="random", read_only=True):
 
 DOCUMENT, CUSTOM = "Document", "Custom"
 UNORDERED, BY_DOCUMENT = "none", "document"
-DEFAULT_TIMEOUT, DEFAULT_MAX_ATTEMPTS = 10, 6  # B-26, B-27; seconds, and attempts in all
+DEFAULT_TIMEOUT, MAX_TIMEOUT = 10, 60  # B-26; seconds
+DEFAULT_MAX_ATTEMPTS = 6  # B-27
 
 
 class Webhook(DocType, naming="given"):
@@ -210,7 +211,7 @@ class Webhook(DocType, naming="given"):
         default=DEFAULT_TIMEOUT,
         required=True,
         minimum=1,
-        maximum=60,
+        maximum=MAX_TIMEOUT,
         description="Seconds until an attempt without an answer ends.",
     )
     max_attempts = Int(

@@ -1,8 +1,8 @@
 """The stored facts that the console shows: queues, lockouts, receivers, deliveries, failures, jobs.
 
-In the console a receiver is an origin, to which several Webhooks may point. They are read from the
-small table of outcomes and from bounded counts, so that they cost the same for any number of
-deliveries.
+In the console a receiver is an origin, to which several Webhooks may point. Receivers are read from
+the small table of outcomes and from bounded counts, and deliveries by their indexes. Only the
+statistics of queues read all jobs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import sqlalchemy as sa
 
 from fw_actors.access.attempts import IDENTIFIER as IDENTIFIER_KIND
 from fw_actors.access.attempts import counter_key, shown_key
-from fw_actors.documents.core import Webhook
+from fw_actors.documents.core import MAX_TIMEOUT, Webhook
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
 from fw_actors.ops import mail_queue, queued_jobs
 from fw_actors.ops.queued_jobs import JobFacts, newest_jobs
-from fw_actors.rules.delivery import DeliveryStatus
-from fw_actors.runtime.clock import MS_PER_HOUR
+from fw_actors.rules.delivery import LEASE_MARGIN_SECONDS, DeliveryStatus
+from fw_actors.runtime.clock import MS_PER_HOUR, MS_PER_SECOND
 from fw_actors.store import QueueStats, Statement, Tx, jobs
+from fw_actors.store.jobs import heads_of
 from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT, WEBHOOK_HEALTH
 from fw_actors.webhooks import events
 from fw_actors.webhooks.attempts import read_trace
@@ -214,8 +215,8 @@ class ConsoleFacts:
     def __init__(self, registry: Registry, installation_key: bytes) -> None:
         self._key = installation_key
         delivery = registry.tables["Webhook Delivery"].table.c
-        self._in_flight = Statement(_queued(delivery, leased=True))
-        self._upcoming = Statement(_queued(delivery, leased=False))
+        self._in_flight = FirstDeliveries(delivery, leased=True)
+        self._upcoming = FirstDeliveries(delivery, leased=False)
         self._failed = Statement(
             sa.select(
                 delivery.name,
@@ -247,8 +248,8 @@ class ConsoleFacts:
         return StoreFacts(
             queues=jobs.stats(tx),
             locks=self._locks(tx),
-            in_flight=[QueuedDelivery(*row) for row in tx.rows(self._in_flight)],
-            upcoming=[QueuedDelivery(*row) for row in tx.rows(self._upcoming)],
+            in_flight=self._in_flight.read(tx),
+            upcoming=self._upcoming.read(tx),
             failed=[FailedDelivery(*row) for row in tx.rows(self._failed)],
             paused_webhooks=paused_webhooks(tx)[:MAX_PAUSED],
             failures=self._failures(tx),
@@ -329,29 +330,62 @@ def _failures_by_error(delivery: Any, webhook: Any) -> Statement:
     )
 
 
-def _queued(delivery: Any, *, leased: bool) -> sa.Select[Any]:
-    """Select the first deliveries that are leased, or that wait.
+_NOW: Final[sa.BindParameter[Any]] = sa.bindparam("now")
+_MAX_LEASE_MS: Final = (MAX_TIMEOUT + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
+_WAITS: Final = JOB.c.lease.is_(None)
+_IS_LEASED: Final = sa.and_(
+    JOB.c.lease.is_not(None),
+    JOB.c.next_at > _NOW,
+    JOB.c.next_at <= sa.bindparam("latest", type_=sa.BigInteger()),
+)
 
-    Their jobs are chosen before they are joined with deliveries, of which there may be a million.
+
+class FirstDeliveries:
+    """Reads the first deliveries that are leased, or that wait.
+
+    No index has all deliveries in the order of their times, and there may be a million. The first
+    ones are among those that come first in their Webhook, each of which is read by its index, and
+    in the Webhooks whose first one is early.
     """
-    has_lease = JOB.c.lease.is_not(None) if leased else JOB.c.lease.is_(None)
-    first = (
-        sa.select(JOB.c.id, JOB.c.subject, JOB.c.next_at)
-        .where(JOB.c.queue == QUEUE, JOB.c.next_at.is_not(None), has_lease)
-        .order_by(JOB.c.next_at, JOB.c.id)
-        .limit(MAX_DELIVERIES)
-        .subquery("first_jobs")
-    )
-    columns = (delivery.name, delivery.webhook, delivery.event, delivery.status, delivery.attempts)
-    return (
-        sa.select(*columns, first.c.next_at)
-        .join_from(first, delivery.name.table, delivery.name == first.c.subject)
-        .order_by(first.c.next_at, first.c.id)
-    )
+
+    def __init__(self, delivery: Any, *, leased: bool) -> None:
+        self._leased = leased
+        condition = _IS_LEASED if leased else _WAITS
+        head = heads_of(sa.literal(QUEUE), None, condition).subquery("head")
+        self._webhooks = Statement(
+            sa.select(head.c.partition)
+            .where(head.c.next_at.is_not(None))
+            .order_by(head.c.next_at, head.c.partition)
+            .limit(MAX_DELIVERIES)
+        )
+        self._jobs = Statement(
+            sa.select(JOB.c.next_at, JOB.c.id, JOB.c.subject)
+            .where(JOB.c.queue == QUEUE, JOB.c.partition == sa.bindparam("webhook"))
+            .where(JOB.c.next_at.is_not(None), condition)
+            .order_by(JOB.c.next_at, JOB.c.id)
+            .limit(MAX_DELIVERIES)
+        )
+        name = delivery.name
+        self._delivery = Statement(
+            sa.select(
+                name, delivery.webhook, delivery.event, delivery.status, delivery.attempts
+            ).where(name == sa.bindparam("delivery"))
+        )
+
+    def read(self, tx: Tx) -> list[QueuedDelivery]:
+        """Return at most `MAX_DELIVERIES` deliveries, the earliest first."""
+        times = {"now": tx.now, "latest": tx.now + _MAX_LEASE_MS} if self._leased else {}
+        jobs_found: list[tuple[int, int, str]] = []
+        for (webhook,) in tx.rows(self._webhooks, **times):
+            jobs_found += [tuple(row) for row in tx.rows(self._jobs, webhook=webhook, **times)]
+        return [
+            QueuedDelivery(*(*row, at))
+            for at, _, name in sorted(jobs_found)[:MAX_DELIVERIES]
+            for row in tx.rows(self._delivery, delivery=name)
+        ]
 
 
 _T: Final = LOGIN_ATTEMPT.c
-_NOW: Final[sa.BindParameter[Any]] = sa.bindparam("now")
 # Not grouped by the column itself: SQLite would then read all counters in the order of its index.
 _LOCKED_KEY: Final = sa.func.coalesce(_T.key, _T.key)
 _LOCKED: Final = Statement(

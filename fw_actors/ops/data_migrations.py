@@ -151,12 +151,12 @@ class _Step:
     def _run(self, fw: Fw, cursor: str | None) -> str | None:
         """Return the next cursor as JSON, None at the end."""
         migration = self.pending.migration
-        given = (None if cursor is None else msgspec.json.decode(cursor),)
         try:
-            following = migration(fw, *given[: migration.in_batches])
-            if following is None or not migration.in_batches:
+            if not migration.in_batches:
+                migration(fw)
                 return None
-            return _as_json(following, cursor)
+            following = migration(fw, None if cursor is None else msgspec.json.decode(cursor))
+            return None if following is None else _as_json(following, cursor)
         except OverloadedError:  # the store's, not the migration's
             raise
         except Exception as error:

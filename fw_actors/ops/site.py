@@ -80,7 +80,7 @@ def _call(fn: Callable[[Fw], T], fw: Fw) -> T:
     return value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Site:
     """The parts that the service shares. `fn` always gets the handle `fw` (D-190)."""
 
@@ -196,7 +196,16 @@ async def open_site(
                 store.notify_others()
 
         site = _assembled(
-            config, store, clock, entropy, registry, hasher, key, notify, shared, tracer
+            config,
+            store,
+            clock=clock,
+            entropy=entropy,
+            registry=registry,
+            hasher=hasher,
+            key=key,
+            recorded=notify,
+            shared=shared,
+            tracer=tracer,
         )
         if not rekeying:
             await store.read(lambda tx: check_rotation(tx, site.vault.key_id))
@@ -237,6 +246,7 @@ async def _refreshed(site: Site, is_program: bool) -> AsyncIterator[None]:
 def _assembled(
     config: Config,
     store: Store,
+    *,
     clock: Clock,
     entropy: Entropy,
     registry: Registry,
@@ -288,10 +298,31 @@ def _assembled(
         documents, custom.emit, custom.emit_many, accounts.rights, enqueue, config.secrets
     )
     return Site(
-        config, store, clock, entropy, registry, accounts, hasher, vault, context, mails,
-        new_passwords, audit, subscriptions, replays, pauses, cancellations, bulk, errors,
-        JobControl(registry, audit, recorded), passwords, api_keys, key, notices, tracer,
-    )  # fmt: skip
+        config=config,
+        store=store,
+        clock=clock,
+        entropy=entropy,
+        registry=registry,
+        accounts=accounts,
+        hasher=hasher,
+        vault=vault,
+        context=context,
+        mail_queue=mails,
+        new_passwords=new_passwords,
+        audit=audit,
+        subscriptions=subscriptions,
+        replays=replays,
+        pauses=pauses,
+        cancellations=cancellations,
+        bulk=bulk,
+        errors=errors,
+        jobs=JobControl(registry, audit, recorded),
+        passwords=passwords,
+        api_keys=api_keys,
+        installation_key=key,
+        notices=notices,
+        tracer=tracer,
+    )
 
 
 def _event_recorders(

@@ -119,12 +119,14 @@ ENQUEUE_MANY: Final = Statement(
 
 
 def heads_of(
-    queue: ColumnElement[str], after: ColumnElement[str] | None = None
+    queue: ColumnElement[str], after: ColumnElement[str] | None = None, *of: ColumnElement[bool]
 ) -> Select[tuple[str, int]]:
     """Select each partition of a queue that has work, with its earliest due time.
 
     A skip scan: two index seeks for each partition, however many rows are due in it. With a LIMIT,
-    those are the first partitions; `after` leaves out the ones up to it.
+    those are the first partitions; `after` leaves out the ones up to it. The time is that of the
+    earliest job that meets the conditions `of`, null if there is none; the jobs before that one
+    are read.
     """
     waiting = and_(JOB.c.queue == queue, JOB.c.next_at.is_not(None))
 
@@ -137,7 +139,7 @@ def heads_of(
     head = head.union_all(select(next_partition).where(head.c[0].is_not(None)))
     earliest = (
         select(func.min(JOB.c.next_at))
-        .where(waiting, JOB.c.partition == head.c[0])
+        .where(waiting, JOB.c.partition == head.c[0], *of)
         .correlate(head)
         .scalar_subquery()
     )

@@ -79,6 +79,43 @@ async def test_console_facts_sum_waiting_deliveries_and_failures_per_receiver(
     assert (found.more_wait, found.last_success) == (False, None)
 
 
+async def due_in(site: VirtualSite, delivery: str, ms: int, lease: str | None = None) -> None:
+    await site.sql(
+        "UPDATE fw_job SET next_at = :at, lease = :lease WHERE subject = :delivery",
+        at=site.site.clock.now() + ms, lease=lease, delivery=delivery,
+    )  # fmt: skip
+
+
+async def test_console_facts_list_the_first_waiting_deliveries_of_all_webhooks(
+    site: VirtualSite,
+) -> None:
+    """Also of a Webhook with more of them than are listed, and behind leased ones."""
+    for _ in range(3):
+        await site.subscribe()
+    names = await emitted(site, 12)
+    for at, name in enumerate(names):
+        lease = "a token" if at % 7 == 0 else None
+        await due_in(site, name, (at * 5) % len(names) * 10 - 100, lease)
+    at_once = [n for n in range(len(names)) if n % 7]
+    expected = [names[n] for n in sorted(at_once, key=lambda n: (n * 5) % len(names))][:20]
+    found = (await facts(site)).upcoming
+    assert [each.delivery for each in found] == expected
+    assert found[0].at < found[-1].at
+
+
+async def test_console_facts_list_deliveries_with_valid_leases(site: VirtualSite) -> None:
+    await site.subscribe()
+    await site.subscribe()
+    names = await emitted(site, 3)
+    for at, name in enumerate(names):
+        await due_in(site, name, 90_000 - at * 1000, "a token")
+    await due_in(site, names[0], -1, "a token")
+    await due_in(site, names[1], 90_000)
+    found = (await facts(site)).in_flight
+    assert [each.delivery for each in found] == list(reversed(names[2:]))
+    assert found[-1].at == site.site.clock.now() + 88_000
+
+
 async def test_console_facts_name_the_processes_that_sent_lately(site: VirtualSite) -> None:
     await site.subscribe()
     now = site.site.clock.now()

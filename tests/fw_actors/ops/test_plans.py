@@ -19,7 +19,7 @@ from fw_actors.access.sessions import Sessions
 from fw_actors.actors import sweeper
 from fw_actors.documents.query import list_page
 from fw_actors.errors import FwError
-from fw_actors.ops.console_facts import ConsoleFacts, locked_identifiers
+from fw_actors.ops.console_facts import ConsoleFacts, FirstDeliveries, locked_identifiers
 from fw_actors.ops.doctor.delivery import receiver_backlogs, webhook_facts
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, OutcomeKind
 from fw_actors.rules.findings import ServiceState
@@ -43,7 +43,7 @@ from fw_actors.webhooks.health import (
     tallies_of,
 )
 from tests.fw_actors.virtual_site_kit import VirtualSite
-from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
+from tests.fw_actors.webhooks.claim_kit import ClaimingProcess, UnlimitedSlots
 from tests.plans import Access, accesses, unsought
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -95,6 +95,20 @@ async def test_lockouts_are_found_among_the_locked_counters_only(site: VirtualSi
         site, locked_identifiers, ConsoleFacts(opened.registry, opened.installation_key).read
     )
     assert unsought(found, fw_login_attempt="until") == []
+
+
+@pytest.mark.parametrize("leased", [True, False])
+async def test_first_deliveries_are_read_by_webhook(site: VirtualSite, leased: bool) -> None:
+    """However many wait (C-118)."""
+    await site.subscribe()
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    if leased:
+        await ClaimingProcess(site).claim()
+    delivery = site.site.registry.tables["Webhook Delivery"].table.c
+    found = await plans_of(site, FirstDeliveries(delivery, leased=leased).read)
+    assert unsought(found, fw_job="queue", doc_webhook_delivery="name") == []
+    *_, jobs_of_webhook = [each for each in found if each.table == "fw_job"]
+    assert jobs_of_webhook.sought >= {"queue", "partition"}, jobs_of_webhook.step
 
 
 async def test_network_attempts_are_counted_by_their_index(site: VirtualSite) -> None:
