@@ -183,8 +183,8 @@ def require_known(fw: Fw, doctype: str, name: str) -> str:
     if fw.exists(doctype, name) is None:
         deliveries = doctype == "Webhook Delivery"
         fields = ["name", "title"] if doctype == "Webhook" else ["name"]
-        most = _MAX_COMPARED_DELIVERIES if deliveries else _MAX_COMPARED_NAMES
-        rows = fw.get_all(doctype, fields=fields, order_by="name desc", limit=most)
+        max_compared = _MAX_COMPARED_DELIVERIES if deliveries else _MAX_COMPARED_NAMES
+        rows = fw.get_all(doctype, fields=fields, order_by="name desc", limit=max_compared)
         called = []
         for row in rows:  # a document with a title has one text, whichever of the two is alike
             title = row.get("title")

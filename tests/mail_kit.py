@@ -38,12 +38,12 @@ class Postbox:
     outcomes: list[Exception | float] = field(default_factory=list)
     taken: list[tuple[float, MailMessage]] = field(default_factory=list)
     in_hand: int = 0
-    most: int = 0
+    peak: int = 0
     changed: trio.Event = field(default_factory=trio.Event)
 
     async def send(self, message: MailMessage) -> None:
         self.in_hand += 1
-        self.most = max(self.most, self.in_hand)
+        self.peak = max(self.peak, self.in_hand)
         try:
             outcome = self.outcomes.pop(0) if self.outcomes else 0.0
             if isinstance(outcome, Exception):

@@ -141,9 +141,9 @@ class ConnectionLimits:
     request_seconds: float = REQUEST_SECONDS
 
     @classmethod
-    def for_requests(cls, most: int) -> ConnectionLimits:
-        """Return the limits for a server of at most `most` concurrent requests."""
-        connections = most + SPARE_CONNECTIONS
+    def for_requests(cls, max_requests: int) -> ConnectionLimits:
+        """Return the limits for a server of at most `max_requests` concurrent requests."""
+        connections = max_requests + SPARE_CONNECTIONS
         return cls(connections, connections // ADDRESS_SHARE)
 
     def bytes_held(self, awaited: WaitState) -> tuple[int, int]:
@@ -304,10 +304,10 @@ class OpenConnections:
         awaited = connection.awaited
         if awaited is None:
             return  # already closed
-        most, most_of_address = self._limits.bytes_held(awaited)
+        max_bytes, max_bytes_of_address = self._limits.bytes_held(awaited)
         self._held_bytes[awaited] += count - connection.held_bytes
         connection.held_bytes = count
-        while (kept := self._held_bytes[awaited]) > most:
+        while (kept := self._held_bytes[awaited]) > max_bytes:
             oldest = next(each for each in self._waiting[awaited] if each.held_bytes)
             if oldest.held_bytes == kept:
                 break
@@ -318,7 +318,7 @@ class OpenConnections:
         same = [each for each in waiting if each.awaited is awaited and each.held_bytes]
         kept = sum(each.held_bytes for each in same)
         for each in same:
-            if kept <= most_of_address or each.held_bytes == kept:
+            if kept <= max_bytes_of_address or each.held_bytes == kept:
                 break
             kept -= each.held_bytes
             self.close(each)

@@ -183,8 +183,8 @@ class ListReader(Generic[T]):
 
     def _checked(self, item: Any, begin: int, end: int) -> Any:
         if end - begin > MAX_ITEM_CHARACTERS:
-            most = MAX_ITEM_CHARACTERS // MIB
-            return BadRequestError(f"An item of {self._key} must have at most {most} MiB.")
+            max_mib = MAX_ITEM_CHARACTERS // MIB
+            return BadRequestError(f"An item of {self._key} must have at most {max_mib} MiB.")
         if not self._suspect or SUSPECT.search(self._text, begin, end) is None:
             return item
         try:
@@ -236,22 +236,22 @@ def read_argument(text: str, field: str) -> Any:
     return value
 
 
-def depth_of(body: bytes, most: int) -> int:
-    """Return the nesting depth of the brackets of `body` outside strings, at most `most` + 1.
+def depth_of(body: bytes, max_depth: int) -> int:
+    """Return the nesting depth of the brackets of `body` outside strings, at most `max_depth` + 1.
 
-    Each round removes the innermost pairs: at most `most` passes at memory speed.
+    Each round removes the innermost pairs: at most `max_depth` passes at memory speed.
     """
     if body.count(b"[") + body.count(b"{") <= 1:
         return 1
     left = STRING.sub(b"", body).translate(TO_SQUARE, delete=NO_BRACKET)
-    for depth in range(most + 1):
+    for depth in range(max_depth + 1):
         if not left:
             return depth
         shorter = left.replace(b"[]", b"")
         if len(shorter) == len(left):
             return depth  # unbalanced: the parser raises
         left = shorter
-    return most + 1
+    return max_depth + 1
 
 
 def _validate_size(body: bytes) -> None:
@@ -263,8 +263,8 @@ def _values_of(body: bytes) -> int:
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
-def _validate_depth(body: bytes, most: int) -> None:
-    if depth_of(body, most) > most:
+def _validate_depth(body: bytes, max_depth: int) -> None:
+    if depth_of(body, max_depth) > max_depth:
         raise BadRequestError(f"The JSON is nested deeper than {MAX_DEPTH} levels.")
 
 

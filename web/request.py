@@ -87,10 +87,10 @@ class LimitedBody(TrioBody):
         Raises: PayloadTooLargeError when it has more than `limit` bytes, or more than were kept;
             RequestTimeoutError when it is incomplete.
         """
-        most = min(limit, self._limit)
-        if self.received > most:
+        lower_limit = min(limit, self._limit)
+        if self.received > lower_limit:
             self._kept.clear()
-            raise PayloadTooLargeError(most)
+            raise PayloadTooLargeError(lower_limit)
         if not self.ended:
             raise RequestTimeoutError
         return bytes(self._kept)

@@ -331,23 +331,23 @@ _CORRECT: Final = Statement(
 )
 
 
-def delete_old(tx: Tx, lockout_minutes: int, most: int) -> int:
-    """Delete at most `most` attempts that no longer count; return how many were deleted.
+def delete_old(tx: Tx, lockout_minutes: int, limit: int) -> int:
+    """Delete at most `limit` attempts that no longer count; return how many were deleted.
 
     An attempt may count for two windows after it was made. One that holds a lock stays until the
     lock ends, which a policy with longer lockouts may have set.
     """
     kept = max(2 * lockout_minutes * MS_PER_MINUTE, ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS)
-    return tx.run(_DELETE_OLD, before=tx.now - kept, now=tx.now, most=most)
+    return tx.run(_DELETE_OLD, before=tx.now - kept, now=tx.now, limit=limit)
 
 
-def correct_times(tx: Tx, after: int, lockout_minutes: int, most: int) -> int:
-    """Correct at most `most` attempts that were made later than `after` (ms); return how many.
+def correct_times(tx: Tx, after: int, lockout_minutes: int, limit: int) -> int:
+    """Correct at most `limit` attempts that were made later than `after` (ms); return how many.
 
     They count as made now, and a lock ends at the latest when one that starts now would (O-163).
     """
     latest = tx.now + lockout_minutes * MS_PER_MINUTE
-    return tx.run(_CORRECT, now=tx.now, ahead=after, latest=latest, most=most)
+    return tx.run(_CORRECT, now=tx.now, ahead=after, latest=latest, limit=limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,15 +407,15 @@ class RefusedAddresses(OrderedDict[bytes, None]):
     stale entry a read. The least recently used entry is evicted first.
     """
 
-    def __init__(self, most: int = MAX_REFUSED_ADDRESSES) -> None:
+    def __init__(self, max_addresses: int = MAX_REFUSED_ADDRESSES) -> None:
         super().__init__()
-        self._most = most
+        self._max_addresses = max_addresses
 
     def remember(self, key: bytes) -> None:
         """Record that this counter rejected an attempt."""
         self[key] = None
         self.move_to_end(key)
-        if len(self) > self._most:
+        if len(self) > self._max_addresses:
             self.popitem(last=False)
 
     def discard(self, key: bytes) -> None:

@@ -52,16 +52,16 @@ class _Origins:
         self.delete = Statement(sa.delete(table).where(user == _USER))
         unused = sa.select(user, key).where(seen <= sa.bindparam("before")).order_by(seen)
         self.unused = Statement(
-            unused.limit(sa.bindparam("most")).with_for_update(skip_locked=True)
+            unused.limit(sa.bindparam("limit")).with_for_update(skip_locked=True)
         )
 
-    def delete_unused(self, tx: Tx, days: int, most: int) -> int:
-        """Delete at most `most` rows that were not seen for `days`; return how many.
+    def delete_unused(self, tx: Tx, days: int, limit: int) -> int:
+        """Delete at most `limit` rows that were not seen for `days`; return how many.
 
         Many users may share a key (an office, a browser in the network of a mobile provider), so
         rows are deleted by both columns.
         """
-        rows = tx.rows(self.unused, before=tx.now - days * MS_PER_DAY, most=most)
+        rows = tx.rows(self.unused, before=tx.now - days * MS_PER_DAY, limit=limit)
         if rows:
             tx.run_many(self.drop, [{"user": user, "key": key} for user, key in rows])
         return len(rows)
@@ -134,11 +134,11 @@ def delete_known_origins(tx: Tx, user: str) -> None:
     tx.run(_DEVICES.delete, user=user)
 
 
-def delete_unused_addresses(tx: Tx, most: int) -> int:
-    """Delete at most `most` addresses that are not known any more; return how many."""
-    return _ADDRESSES.delete_unused(tx, ADDRESS_DAYS, most)
+def delete_unused_addresses(tx: Tx, limit: int) -> int:
+    """Delete at most `limit` addresses that are not known any more; return how many."""
+    return _ADDRESSES.delete_unused(tx, ADDRESS_DAYS, limit)
 
 
-def delete_unused_devices(tx: Tx, most: int) -> int:
-    """Delete at most `most` devices that count as new again; return how many."""
-    return _DEVICES.delete_unused(tx, DEVICE_DAYS, most)
+def delete_unused_devices(tx: Tx, limit: int) -> int:
+    """Delete at most `limit` devices that count as new again; return how many."""
+    return _DEVICES.delete_unused(tx, DEVICE_DAYS, limit)

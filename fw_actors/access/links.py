@@ -159,17 +159,17 @@ _CORRECT: Final = Statement(
 )
 
 
-def delete_expired(tx: Tx, most: int) -> int:
-    """Delete at most `most` expired links, the oldest first; return how many were deleted."""
-    return tx.run(_DELETE_EXPIRED, before=tx.now, most=most)
+def delete_expired(tx: Tx, limit: int) -> int:
+    """Delete at most `limit` expired links, the oldest first; return how many were deleted."""
+    return tx.run(_DELETE_EXPIRED, before=tx.now, limit=limit)
 
 
-def correct_times(tx: Tx, after: int, most: int) -> int:
-    """Correct at most `most` links that were created later than `after` (ms); return how many.
+def correct_times(tx: Tx, after: int, limit: int) -> int:
+    """Correct at most `limit` links that were created later than `after` (ms); return how many.
 
     They keep their duration, from now on (O-163).
     """
-    return tx.run(_CORRECT, now=tx.now, ahead=after, most=most)
+    return tx.run(_CORRECT, now=tx.now, ahead=after, limit=limit)
 
 
 class LinkRules(Observer):

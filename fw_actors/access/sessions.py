@@ -241,15 +241,15 @@ _CORRECT: Final = Statement(
 )
 
 
-def delete_expired(tx: Tx, most: int) -> int:
-    """Delete at most `most` expired sessions, the oldest first; return how many were deleted."""
-    return tx.run(_DELETE_EXPIRED, before=tx.now, most=most)
+def delete_expired(tx: Tx, limit: int) -> int:
+    """Delete at most `limit` expired sessions, the oldest first; return how many were deleted."""
+    return tx.run(_DELETE_EXPIRED, before=tx.now, limit=limit)
 
 
-def correct_times(tx: Tx, after: int, session_days: int, most: int) -> int:
-    """Correct at most `most` sessions that began later than `after` (ms); return how many.
+def correct_times(tx: Tx, after: int, session_days: int, limit: int) -> int:
+    """Correct at most `limit` sessions that began later than `after` (ms); return how many.
 
     They keep their duration, from now on (O-163).
     """
     latest = tx.now + session_days * MS_PER_DAY
-    return tx.run(_CORRECT, now=tx.now, ahead=after, latest=latest, most=most)
+    return tx.run(_CORRECT, now=tx.now, ahead=after, latest=latest, limit=limit)

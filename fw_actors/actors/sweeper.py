@@ -49,23 +49,23 @@ def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
     """Return the steps of `core.services.auth.sweep`: sessions, links, login attempts, and known
     addresses and devices without recent sign-ins."""
     return (
-        partial(sessions.delete_expired, most=BATCH),
-        partial(links.delete_expired, most=BATCH),
-        partial(attempts.delete_old, lockout_minutes=lockout_minutes, most=BATCH),
-        partial(delete_unused_addresses, most=BATCH),
-        partial(delete_unused_devices, most=BATCH),
+        partial(sessions.delete_expired, limit=BATCH),
+        partial(links.delete_expired, limit=BATCH),
+        partial(attempts.delete_old, lockout_minutes=lockout_minutes, limit=BATCH),
+        partial(delete_unused_addresses, limit=BATCH),
+        partial(delete_unused_devices, limit=BATCH),
     )
 
 
 def webhook_batches(retention_days: int, payload_days: float) -> tuple[Batch, ...]:
     """Return the steps of `core.services.webhooks.sweep`: final deliveries, or only their bodies,
     and counts that are not shown any more. 0 days keeps deliveries, or bodies, for ever."""
-    deliveries = partial(erasure.delete_old, retention_days=retention_days, most=BATCH)
+    deliveries = partial(erasure.delete_old, retention_days=retention_days, limit=BATCH)
     return (
         *([deliveries] if retention_days else []),
         *payload_batches(payload_days, BATCH),
-        partial(drop_old_hours, most=BATCH),
-        partial(drop_states_of_deleted, most=BATCH),
+        partial(drop_old_hours, limit=BATCH),
+        partial(drop_states_of_deleted, limit=BATCH),
     )
 
 
@@ -73,7 +73,7 @@ def audit_batches(retention_days: int) -> tuple[Batch, ...]:
     """Return the step of `core.services.audit.sweep`; 0 days keeps Audit Events for ever."""
     if retention_days == 0:
         return ()
-    return (partial(audit.delete_old, retention_days=retention_days, most=BATCH),)
+    return (partial(audit.delete_old, retention_days=retention_days, limit=BATCH),)
 
 
 class ClockCorrection:

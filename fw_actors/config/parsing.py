@@ -178,11 +178,11 @@ def argon2(text: str) -> Argon2:
     numbers = [entry.strip() for entry in text.split(",")]
     if len(numbers) == 3 and all(_WHOLE.match(number) for number in numbers):
         memory, time, lanes = (int(number) for number in numbers)
-        most = MAX_ARGON2
+        highest = MAX_ARGON2
         if (
-            1 <= lanes <= most.parallelism
-            and 1 <= time <= most.time
-            and 8 * lanes <= memory <= most.memory_kib
+            1 <= lanes <= highest.parallelism
+            and 1 <= time <= highest.time
+            and 8 * lanes <= memory <= highest.memory_kib
         ):
             return Argon2(memory, time, lanes)
     raise UnusableValueError(

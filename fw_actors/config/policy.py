@@ -132,15 +132,15 @@ class WordKind:
 
 @dataclass(frozen=True, slots=True)
 class NetworksKind:
-    """A list of at most `most` networks, such as 10.1.0.0/16."""
+    """A list of at most `max_length` networks, such as 10.1.0.0/16."""
 
-    most: int
+    max_length: int
 
     def problem(self, value: object) -> str | None:
         if not isinstance(value, list):
             return f"must be a list of networks, not {_given(value)}"
-        if len(value) > self.most:
-            return f"must have at most {self.most} networks"
+        if len(value) > self.max_length:
+            return f"must have at most {self.max_length} networks"
         for number, entry in enumerate(value, 1):
             try:
                 ip_network(entry if isinstance(entry, str) else "")
@@ -151,15 +151,15 @@ class NetworksKind:
 
 @dataclass(frozen=True, slots=True)
 class HostsKind:
-    """A list of at most `most` hosts, domains with a dot before them, or networks."""
+    """A list of at most `max_length` hosts, domains with a dot before them, or networks."""
 
-    most: int
+    max_length: int
 
     def problem(self, value: object) -> str | None:
         if not isinstance(value, list):
             return f"must be a list of hosts, not {_given(value)}"
-        if len(value) > self.most:
-            return f"must have at most {self.most} hosts"
+        if len(value) > self.max_length:
+            return f"must have at most {self.max_length} hosts"
         for number, entry in enumerate(value, 1):
             if not isinstance(entry, str) or not _is_host_or_network(entry):
                 return (

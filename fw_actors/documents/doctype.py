@@ -123,8 +123,8 @@ def _index_problems(names: str, fields: list[Field]) -> Iterator[str]:
     if None in sizes:
         yield f"{names}: a field without a length cannot be in an index"
     elif sum(size or 0 for size in sizes) > INDEX_BYTES:
-        most = INDEX_BYTES // _CHARACTER_BYTES
-        yield f"{names}: too long for an index, which keeps at most {most} characters"
+        max_length = INDEX_BYTES // _CHARACTER_BYTES
+        yield f"{names}: too long for an index, which keeps at most {max_length} characters"
 
 
 def bytes_of(field: Field) -> int | None:
@@ -290,10 +290,10 @@ def read_declaration(
     """
     problems: list[str] = []
     doctype = str(name) if name is not None else cls.__name__
-    most = MAX_IDENTIFIER - len(table_name(""))
-    if not _DOCTYPE_NAME.match(doctype) or len(doctype) > most:
+    max_length = MAX_IDENTIFIER - len(table_name(""))
+    if not _DOCTYPE_NAME.match(doctype) or len(doctype) > max_length:
         problems.append(
-            f"name must be letters, digits and single spaces, at most {most} characters"
+            f"name must be letters, digits and single spaces, at most {max_length} characters"
         )
     flags = {"child": child, "submittable": submittable, "read_only": read_only}
     problems += [f"{n} must be True or False" for n, v in flags.items() if v not in (True, False)]

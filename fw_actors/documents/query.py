@@ -180,16 +180,16 @@ class Query:
         self._narrowed = True
 
     def page(
-        self, fields: Sequence[str], order_by: str | None, limit: int, start: int, most: int
+        self, fields: Sequence[str], order_by: str | None, limit: int, start: int, max_count: int
     ) -> tuple[list[dict[str, Any]], int]:
-        """Return rows as `rows` does, and the number of matches, counted up to `most`.
+        """Return rows as `rows` does, and the number of matches, counted up to `max_count`.
 
         Raises: BadRequestError.
         """
         if not self._narrowed:
             found = self.rows(fields, order_by, limit, start)
             short = len(found) < limit and (found or not start)
-            return found, start + len(found) if short else self.count(most)
+            return found, start + len(found) if short else self.count(max_count)
         wanted = list(dict.fromkeys(fields))
         columns = [self._column(name) for name in wanted]
         if self._fw.rights.excludes(self._meta):
@@ -202,9 +202,9 @@ class Query:
                 self._page(select, self._order(order_by or DEFAULT_ORDER), limit, start)
             )
         if not rows:
-            return [], self.count(most) if start else 0
+            return [], self.count(max_count) if start else 0
         found = self._shown(wanted, [row[:-1] for row in rows])
-        return found, min(int(rows[0][-1]), most)
+        return found, min(int(rows[0][-1]), max_count)
 
     def _page(
         self, select: sa.Select[Any], order: list[Any], limit: int | None, start: int
@@ -226,8 +226,8 @@ class Query:
         """Return the maximum size in bytes of a row of these fields, as JSON."""
         return sum(_most_bytes(self._meta, name) + len(name) + _VALUE_OVERHEAD for name in wanted)
 
-    def _require_bytes(self, wanted: Sequence[str], here: Any, most: float) -> None:
-        """Raises: ValidationError when the rows selected by `here` hold more than `most` bytes."""
+    def _require_bytes(self, wanted: Sequence[str], here: Any, max_bytes: float) -> None:
+        """Raises: ValidationError when the rows selected by `here` hold more than `max_bytes`."""
         columns = (self._table.c[name] for name in wanted)
         texts = [column for column in columns if isinstance(column.type, sa.Text)]
         sizes = [sa.func.coalesce(sa.func.sum(Octets(text)), 0) for text in texts]
@@ -235,23 +235,23 @@ class Query:
         assert row is not None  # an aggregate always returns a row
         rows, *sums = map(int, row)
         held = sum(sums) + rows * sum(len(name) + _VALUE_OVERHEAD for name in wanted)
-        if held > most:
+        if held > max_bytes:
             raise ValidationError(
                 f"These {rows} rows have {_in_mib(held)} MiB; a response has at most"
-                f" {_in_mib(most)} MiB. Request fewer rows, or omit fields with long texts.",
+                f" {_in_mib(max_bytes)} MiB. Request fewer rows, or omit fields with long texts.",
                 field="limit",
             )
 
-    def count(self, most: int | None = None) -> int:
-        """Return the number of matching rows, counted up to `most`."""
+    def count(self, max_count: int | None = None) -> int:
+        """Return the number of matching rows, counted up to `max_count`."""
         if self._fw.rights.excludes(self._meta):
             return 0
         statement = sa.select(sa.func.count()).select_from(self._table).where(*self._where)
-        if most is not None:
+        if max_count is not None:
             some: sa.Select[Any] = (
                 sa.select(sa.literal_column("1")).select_from(self._table).where(*self._where)
             )
-            statement = sa.select(sa.func.count()).select_from(some.limit(most).subquery())
+            statement = sa.select(sa.func.count()).select_from(some.limit(max_count).subquery())
         with self._fw.tx.searching():
             return int(str(self._fw.tx.scalar(statement)))
 
@@ -458,8 +458,8 @@ def _most_bytes(meta: Meta, name: str) -> float:
     field = _field_of(meta, name)
     if field is None:
         return NAME_CHARACTERS * _BYTES_OF_A_CHARACTER  # the name of a document or a user
-    most = bytes_of(field)
-    return inf if most is None else most
+    max_bytes = bytes_of(field)
+    return inf if max_bytes is None else max_bytes
 
 
 def _in_mib(count: float) -> str:

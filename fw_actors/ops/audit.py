@@ -346,17 +346,17 @@ _OLDEST: Final = Statement(
     sa.select(_EVENTS.c.name)
     .where(_EVENTS.c.creation <= sa.bindparam("before"))
     .order_by(_EVENTS.c.creation)
-    .limit(sa.bindparam("most"))
+    .limit(sa.bindparam("limit"))
     .with_for_update(skip_locked=True)  # two sweepers (PostgreSQL) get different rows
 )
 # By name: PostgreSQL joins the result of a subquery with a whole table of 100,000 rows.
 _DELETE: Final = Statement(sa.delete(_EVENTS).where(_EVENTS.c.name == sa.bindparam("event")))
 
 
-def delete_old(tx: Tx, retention_days: int, most: int) -> int:
-    """Delete at most `most` Audit Events after `retention_days`, the oldest first; return how many
+def delete_old(tx: Tx, retention_days: int, limit: int) -> int:
+    """Delete at most `limit` Audit Events after `retention_days`, the oldest first; return how many
     were deleted."""
-    names = tx.rows(_OLDEST, before=tx.now - retention_days * MS_PER_DAY, most=most)
+    names = tx.rows(_OLDEST, before=tx.now - retention_days * MS_PER_DAY, limit=limit)
     if names:
         tx.run_many(_DELETE, [{"event": name} for (name,) in names])
     return len(names)

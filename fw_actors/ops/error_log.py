@@ -89,7 +89,7 @@ class ErrorRecorder:
         tx.lock(_LIMIT)  # of all processes together
         # A few times as many as are written, so that other writes do not wait for a whole month.
         before = tx.now - KEPT_DAYS * MS_PER_DAY - 1
-        tx.run(self._delete_oldest, before=before, most=MAX_DELETED)
+        tx.run(self._delete_oldest, before=before, limit=MAX_DELETED)
         recent = tx.scalar(self._recent, since=tx.now - MS_PER_MINUTE, now=tx.now)
         room = PER_MINUTE - int(recent)
         written = taken[:room]

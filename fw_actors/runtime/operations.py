@@ -140,9 +140,9 @@ class PendingOperations:
         `wait` if this piece would be queued.
         """
         limits = self._limits
-        most = limits.max_work + (limits.capacity if wait and limits.max_work else 0)
-        if self.works >= most:
-            raise MailboxFull(self._cell.name, most, "pieces of work")
+        max_works = limits.max_work + (limits.capacity if wait and limits.max_work else 0)
+        if self.works >= max_works:
+            raise MailboxFull(self._cell.name, max_works, "pieces of work")
         self.works += 1
         self.pending[work] = None
         if self.works <= limits.max_work:

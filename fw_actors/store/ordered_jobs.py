@@ -156,7 +156,7 @@ _RELEASE_MANY: Final = Statement(
             select(JOB.c.id)
             .where(_OF_KEY, JOB.c.next_at.is_(None))
             .order_by(JOB.c.id)
-            .limit(bindparam("most"))
+            .limit(bindparam("limit"))
         )
     )
     .values(next_at=_NOW)
@@ -169,7 +169,7 @@ _PARKED: Final = Statement(
         select(JOB.c.id)
         .where(JOB.c.partition == bindparam("partition"), JOB.c.ordering_key.is_not(None))
         .where(JOB.c.next_at.is_(None))
-        .limit(bindparam("most"))
+        .limit(bindparam("limit"))
         .subquery()
     )
 )
@@ -237,9 +237,9 @@ def held_ordered(tx: Tx, held: Iterable[tuple[int, str]]) -> list[OrderedJob]:
 
 
 def leave(
-    tx: Tx, ended: Sequence[OrderedJob], *, deleted: Container[int] = (), most: int = 1
+    tx: Tx, ended: Sequence[OrderedJob], *, deleted: Container[int] = (), limit: int = 1
 ) -> int:
-    """Remove the keys of ended jobs, and make the next jobs due, at most `most` of each key.
+    """Remove the keys of ended jobs, and make the next jobs due, at most `limit` of each key.
 
     `deleted`: the keys of jobs whose rows were deleted.
 
@@ -251,10 +251,10 @@ def leave(
     if kept:
         tx.run(_LEAVE, ids=rows_as_json(kept))
     given = sorted({(each.partition, each.ordering_key) for each in ended})
-    if most == 1:
+    if limit == 1:
         return tx.run(_RELEASE, given=rows_as_json(given), now=tx.now)
     return sum(
-        tx.run(_RELEASE_MANY, partition=partition, ordering_key=key, most=most, now=tx.now)
+        tx.run(_RELEASE_MANY, partition=partition, ordering_key=key, limit=limit, now=tx.now)
         for partition, key in given
     )
 
@@ -272,7 +272,7 @@ def first_of(tx: Tx, partition: str, ordering_key: str) -> str | None:
     return subject
 
 
-def count_parked(tx: Tx, partition: str, most: int) -> int:
-    """Return the number of parked jobs of a partition, at most `most`."""
-    count: int = tx.scalar(_PARKED, partition=partition, most=most)
+def count_parked(tx: Tx, partition: str, limit: int) -> int:
+    """Return the number of parked jobs of a partition, at most `limit`."""
+    count: int = tx.scalar(_PARKED, partition=partition, limit=limit)
     return count

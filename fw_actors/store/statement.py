@@ -288,23 +288,23 @@ MAX_BOUND_TEXTS: Final = 500
 def deletion_of_oldest(
     table: Table, column: ColumnElement[int], *further: ColumnElement[bool]
 ) -> Statement:
-    """Return a statement that deletes at most `most` rows whose `column` is up to `before`, the
+    """Return a statement that deletes at most `limit` rows whose `column` is up to `before`, the
     oldest first. `further` conditions must be met, too."""
     key = next(iter(table.primary_key.columns))
     old = select(key).where(column <= bindparam("before"), *further).order_by(column)
-    return Statement(delete(table).where(key.in_(old.limit(bindparam("most")).scalar_subquery())))
+    return Statement(delete(table).where(key.in_(old.limit(bindparam("limit")).scalar_subquery())))
 
 
 def update_of_times_ahead(
     table: Table, column: ColumnElement[int], *further: ColumnElement[bool]
 ) -> Update:
-    """Return an update, without values, of at most `most` rows whose `column` is after `ahead`.
+    """Return an update, without values, of at most `limit` rows whose `column` is after `ahead`.
 
     The rows are locked (PostgreSQL): one is corrected once, also if two processes notice it.
     """
     key = next(iter(table.primary_key.columns))
     ahead = bindparam("ahead", type_=BigInteger())
-    found = select(key).where(column > ahead, *further).limit(bindparam("most"))
+    found = select(key).where(column > ahead, *further).limit(bindparam("limit"))
     return update(table).where(key.in_(found.with_for_update(skip_locked=True)))
 
 

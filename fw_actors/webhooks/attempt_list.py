@@ -233,12 +233,12 @@ class _Source:
         """Whether the filter has conditions that no index answers."""
         return bool(self._rest(wanted))
 
-    def counted(self, wanted: AttemptFilter, most: int) -> sa.Select[Any]:
-        """Return the statement for the number of attempts to search, at most `most`."""
+    def counted(self, wanted: AttemptFilter, max_count: int) -> sa.Select[Any]:
+        """Return the statement for the number of attempts to search, at most `max_count`."""
         one: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(
             self.columns.last_attempt.table
         )
-        some = one.where(*self._sought(wanted)).limit(most)
+        some = one.where(*self._sought(wanted)).limit(max_count)
         return sa.select(sa.func.count()).select_from(some.subquery())
 
     def _sought(self, wanted: AttemptFilter) -> list[sa.ColumnElement[bool]]:

@@ -193,10 +193,18 @@ class Cancellations:
         for job, webhook, name, key in sorted(taken, key=itemgetter(0)):
             if name in read:  # else deleted meanwhile
                 leased = LeasedJob(job, QUEUE, webhook, name, lease=token)
-                stored, (attempts, most, status) = found[webhook], read[name]
+                stored, (attempts, max_attempts, status) = found[webhook], read[name]
                 due.append(
                     LeasedDelivery(
-                        leased, stored, tx.now, name, b"", attempts, most, status, key is not None
+                        leased,
+                        stored,
+                        tx.now,
+                        name,
+                        b"",
+                        attempts,
+                        max_attempts,
+                        status,
+                        key is not None,
                     )
                 )
         return due

@@ -625,10 +625,13 @@ class ClaimPlan:
     def may_read(self, stored: StoredWebhook) -> bool:
         """Return whether a long payload may be read. Slow receivers may not take the last quarter
         of the bytes, as of all slots."""
-        most = MAX_BYTES_IN_FLIGHT - (
+        max_held = MAX_BYTES_IN_FLIGHT - (
             MAX_BYTES_IN_FLIGHT // RESERVE if self._copy(stored).slow else 0
         )
-        return self._bytes_read < MAX_READ_BYTES and self._bytes_in_flight + self._bytes_read < most
+        return (
+            self._bytes_read < MAX_READ_BYTES
+            and self._bytes_in_flight + self._bytes_read < max_held
+        )
 
     def count_bytes(self, size: int) -> None:
         """Count the bytes of a long payload."""

@@ -364,7 +364,7 @@ def _release_followers(
     """Make the next deliveries of documents due after those that are final."""
     if ended:
         leave(tx, [job for job in ended if job.id not in drained], deleted=sent)
-        leave(tx, [job for job in ended if job.id in drained], deleted=sent, most=MAX_DRAINED)
+        leave(tx, [job for job in ended if job.id in drained], deleted=sent, limit=MAX_DRAINED)
 
 
 _OLD: Final[sa.BindParameter[Any]] = sa.bindparam("old")

@@ -145,7 +145,7 @@ def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:
 _BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
 _NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
 _OLD: Final = sa.and_(_D.status.in_(FINAL), _D.last_attempt <= _BEFORE)
-_FIND_OLD: Final = Statement(sa.select(_D.name).where(_OLD).limit(sa.bindparam("most")))
+_FIND_OLD: Final = Statement(sa.select(_D.name).where(_OLD).limit(sa.bindparam("limit")))
 _JOBS: Final = sa.select(JOB.c.subject).where(JOB.c.queue == QUEUE, JOB.c.subject.in_(_NAMES))
 _WITH_JOB: Final = Statement(_JOBS)
 _LOCK_JOBS: Final = Statement(_JOBS.with_for_update(skip_locked=True))
@@ -158,11 +158,11 @@ _LOCK_OLD: Final = Statement(
 _DELETE: Final = Statement(sa.delete(_TABLE).where(_D.name == sa.bindparam("delivery")))
 
 
-def delete_old(tx: Tx, retention_days: int, most: int) -> int:
-    """Delete at most `most` final deliveries `retention_days` after their last attempt, with the
+def delete_old(tx: Tx, retention_days: int, limit: int) -> int:
+    """Delete at most `limit` final deliveries `retention_days` after their last attempt, with the
     jobs of failed ones (B-280). Returns how many were deleted."""
     before = tx.now - retention_days * MS_PER_DAY
-    found = [name for (name,) in tx.rows(_FIND_OLD, before=before, most=most)]
+    found = [name for (name,) in tx.rows(_FIND_OLD, before=before, limit=limit)]
     if found and tx.locks_rows:
         found = _locked(tx, found, before)
     if found:

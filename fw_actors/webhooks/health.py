@@ -194,7 +194,7 @@ _THESE: Final = Statement(_WEBHOOKS.where(_W.name.in_(_NAMES)))
 _FAILING: Final = Statement(
     _WEBHOOKS.where(_HEALTH.failures >= FAILURES, _W.enabled == 1)
     .order_by(_HEALTH.failing_since)
-    .limit(sa.bindparam("most"))
+    .limit(sa.bindparam("limit"))
 )
 
 
@@ -243,9 +243,9 @@ def health_of(tx: Tx, names: Sequence[str], service: ServiceState) -> dict[str, 
     return {each.name: each for each in _with_counts(tx, webhooks, service)}
 
 
-def failing_webhooks(tx: Tx, service: ServiceState, most: int) -> list[WebhookHealth]:
+def failing_webhooks(tx: Tx, service: ServiceState, limit: int) -> list[WebhookHealth]:
     """Return enabled Webhooks whose last attempts failed, those that fail longest first."""
-    return list(_with_counts(tx, tx.rows(_FAILING, most=most), service))
+    return list(_with_counts(tx, tx.rows(_FAILING, limit=limit), service))
 
 
 def counts_of_a_day(tx: Tx) -> OutcomeCounts:
@@ -367,7 +367,7 @@ _DELETIONS: Final = tuple(
 _OLDEST_HOURS: Final = Statement(
     sa.select(_HOUR.webhook, _HOUR.hour)
     .where(_HOUR.hour <= sa.bindparam("before"))
-    .limit(sa.bindparam("most"))
+    .limit(sa.bindparam("limit"))
 )
 _DROP_HOUR: Final = Statement(
     sa.delete(WEBHOOK_HOUR).where(
@@ -384,7 +384,7 @@ _OF_NO_WEBHOOK: Final = Statement(
             )
             for table in (WEBHOOK_HEALTH, WEBHOOK_CLAIM)
         )
-    ).limit(sa.bindparam("most"))
+    ).limit(sa.bindparam("limit"))
 )
 
 
@@ -416,20 +416,20 @@ def _delete_counts(tx: Tx, *webhooks: str) -> None:
             tx.run(statement, old=webhook)
 
 
-def drop_old_hours(tx: Tx, most: int) -> int:
-    """Delete at most `most` counts that are no longer shown; return how many were deleted."""
-    rows = sorted(tx.rows(_OLDEST_HOURS, before=tx.now - KEPT_DAYS * MS_PER_DAY, most=most))
+def drop_old_hours(tx: Tx, limit: int) -> int:
+    """Delete at most `limit` counts that are no longer shown; return how many were deleted."""
+    rows = sorted(tx.rows(_OLDEST_HOURS, before=tx.now - KEPT_DAYS * MS_PER_DAY, limit=limit))
     if rows:
         tx.run_many(_DROP_HOUR, [{"of": webhook, "at": hour} for webhook, hour in rows])
     return len(rows)
 
 
-def drop_states_of_deleted(tx: Tx, most: int) -> int:
-    """Delete the state and counts of at most `most` missing Webhooks; return their number.
+def drop_states_of_deleted(tx: Tx, limit: int) -> int:
+    """Delete the state and counts of at most `limit` missing Webhooks; return their number.
 
     Such rows exist because deliveries in progress at the deletion of their Webhook write them
     again.
     """
-    rows = tx.rows(_OF_NO_WEBHOOK, most=most)
+    rows = tx.rows(_OF_NO_WEBHOOK, limit=limit)
     _delete_counts(tx, *(webhook for (webhook,) in rows))
     return len(rows)

@@ -260,15 +260,15 @@ class PacedClaims:
         used_until = lock_claim_row(tx, webhook.name)
         if used_until is None:
             return PacedLease(0, next_at=tx.now + jobs.RETRY_MS)
-        allowance, most = None, free
+        allowance, limit = None, free
         if webhook.rate_limit:
             allowance = rate_allowance(webhook.rate_limit, used_until, tx.now)
-            most = min(free, allowance.requests)
+            limit = min(free, allowance.requests)
         found = OrderedLease(0, unseen=False)
-        if most and webhook.ordered:
-            found = lease_first(tx, QUEUE, webhook.name, most, lease_ms, token)
-        elif most:
-            found = OrderedLease(jobs.lease(tx, QUEUE, webhook.name, most, lease_ms, token), False)
+        if limit and webhook.ordered:
+            found = lease_first(tx, QUEUE, webhook.name, limit, lease_ms, token)
+        elif limit:
+            found = OrderedLease(jobs.lease(tx, QUEUE, webhook.name, limit, lease_ms, token), False)
         if allowance is not None and found.leased:
             tx.run(_USE, webhook=webhook.name, until=allowance.used_after(found.leased))
         return self._found(tx, webhook, allowance, found, free)

@@ -70,10 +70,10 @@ class Replays:
             .where(d.name == name)
             .with_for_update(key_share=True)
         )
-        most = valid_number(Webhook, "max_attempts")  # raw SQL may have written anything
+        max_attempts = valid_number(Webhook, "max_attempts")  # raw SQL may have written anything
         self._webhook = Statement(
             sa.select(
-                most, webhooks.ordering, sa.func.coalesce(webhooks.former_delivery, "")
+                max_attempts, webhooks.ordering, sa.func.coalesce(webhooks.former_delivery, "")
             ).where(webhooks.name == name)
         )
         self._begin = Statement(
@@ -82,7 +82,7 @@ class Replays:
             .values(
                 status=DeliveryStatus.QUEUED.value,
                 attempts=0,
-                max_attempts=sa.bindparam("most"),
+                max_attempts=sa.bindparam("max_attempts"),
                 next_attempt=sa.bindparam("now"),
                 error=sa.null(),
                 sent=sa.null(),
@@ -149,10 +149,18 @@ class Replays:
             raise ConflictError(
                 f"The body of this delivery was erased at {iso(erased)}; it cannot be sent again."
             )
-        most, ordering, _ = read
-        archive_before_replay(tx, delivery, most)
+        max_attempts, ordering, _ = read
+        archive_before_replay(tx, delivery, max_attempts)
         by = replayed_by(fw.user, tx.now)
-        tx.run(self._begin, key=delivery, most=most, now=tx.now, user=fw.user, replayed=by, run=run)
+        tx.run(
+            self._begin,
+            key=delivery,
+            max_attempts=max_attempts,
+            now=tx.now,
+            user=fw.user,
+            replayed=by,
+            run=run,
+        )
         # A failed delivery keeps its job; the new job has no lease.
         tx.run(DELETE_JOB, delivery=delivery)
         if ordering == BY_DOCUMENT:  # after the waiting ones of its document
@@ -310,7 +318,7 @@ class BulkReplays:
 
     def last(self, tx: Tx) -> ReplayRun | None:
         """Return the run in progress, or else the last one."""
-        return self.running(tx) or next(_runs(tx.rows(_NEWEST, most=1)), None)
+        return self.running(tx) or next(_runs(tx.rows(_NEWEST, limit=1)), None)
 
     def running(self, tx: Tx) -> ReplayRun | None:
         """Return the run in progress, or None."""
@@ -397,16 +405,16 @@ class RunsOfDeletedUsers(Observer):
 
 def newest_runs(tx: Tx) -> list[ReplayRun]:
     """Return the runs that are kept, newest first."""
-    return list(_runs(tx.rows(_NEWEST, most=KEPT_RUNS)))
+    return list(_runs(tx.rows(_NEWEST, limit=KEPT_RUNS)))
 
 
-def outcomes_of(tx: Tx, run: ReplayRun, most: int = MAX_COUNTED_DELIVERIES) -> RunOutcomes:
-    """Return the outcomes of the deliveries of a run, counting at most `most`."""
-    rows = tx.rows(_OUTCOMES, run=run.id, most=most + 1)
+def outcomes_of(tx: Tx, run: ReplayRun, max_count: int = MAX_COUNTED_DELIVERIES) -> RunOutcomes:
+    """Return the outcomes of the deliveries of a run, counting at most `max_count`."""
+    rows = tx.rows(_OUTCOMES, run=run.id, limit=max_count + 1)
     found = {status: int(count) for status, count in rows}
     counted = sum(found.values())
     arrived, failed = (found.get(status.value, 0) for status in _ENDED)
-    more = counted > most
+    more = counted > max_count
     gone = 0 if more else max(run.replayed - counted, 0)
     return RunOutcomes(arrived, failed, counted - arrived - failed, gone, more)
 
@@ -443,7 +451,7 @@ _R: Final = BULK_REPLAY.c
 _COLUMNS: Final = tuple(_R[name] for name in ReplayRun.__struct_fields__)
 _KEPT: Final = BULK_REPLAY.alias("kept")
 _BY_AGE: Final = (_R.begun.desc(), _R.id.desc())
-_NEWEST: Final = Statement(sa.select(*_COLUMNS).order_by(*_BY_AGE).limit(sa.bindparam("most")))
+_NEWEST: Final = Statement(sa.select(*_COLUMNS).order_by(*_BY_AGE).limit(sa.bindparam("limit")))
 _RUNNING: Final = Statement(
     sa.select(*_COLUMNS).where(_R.state == ReplayState.RUNNING.value).limit(1)
 )
@@ -489,7 +497,7 @@ _D: Final = table_of(WebhookDelivery).table.c
 _OF_RUN: Final = (
     sa.select(_D.status)
     .where(_D.replay_run == sa.bindparam("run"))
-    .limit(sa.bindparam("most"))
+    .limit(sa.bindparam("limit"))
     .subquery()
 )
 _OUTCOMES: Final = Statement(

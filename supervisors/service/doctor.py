@@ -111,7 +111,7 @@ def _scarce_files(metrics: Sequence[str]) -> tuple[int, int] | None:
     processes = zip(
         _values(metrics, _OPEN_FILES), _values(metrics, _MAX_FILES_METRIC), strict=False
     )
-    scarce = [(int(used), int(most)) for used, most in processes if used > _SCARCE * most]
+    scarce = [(int(used), int(allowed)) for used, allowed in processes if used > _SCARCE * allowed]
     return scarce[0] if scarce else None
 
 
@@ -173,9 +173,10 @@ def _run_findings(facts: ServiceFacts) -> Iterator[Finding]:
         )
 
     if facts.scarce_files is not None:
-        used, most = facts.scarce_files
+        used, allowed = facts.scarce_files
         yield warning(
-            f"a process of the service has {used} files and connections open; the limit is {most}",
+            f"a process of the service has {used} files and connections open; "
+            f"the limit is {allowed}",
             "Raise LimitNOFILE= in the unit (ulimit -n) and restart: without a free file "
             "descriptor, clients wait.",
         )

@@ -50,9 +50,9 @@ class OverlapDepot:
         batch = self.deliveries.outcome_batch([(due, AttemptOutcome(kind, at)) for due in dues])
         return list(self.deliveries.settle_all(tx, batch))
 
-    def take_over(self, tx: Tx, most: int = 100) -> list[LeasedDelivery]:
+    def take_over(self, tx: Tx, limit: int = 100) -> list[LeasedDelivery]:
         """Lease the oldest leased jobs again, as if their leases had expired."""
-        tx.raw("UPDATE fw_job SET next_at = 0 WHERE id <= :most", {"most": most})
+        tx.raw("UPDATE fw_job SET next_at = 0 WHERE id <= :limit", {"limit": limit})
         return self.claim(tx)
 
     async def failed(self) -> str:

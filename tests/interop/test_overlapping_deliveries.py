@@ -55,7 +55,7 @@ async def test_outcome_group_drops_only_jobs_taken_over(
 ) -> None:
     dues = await depot.owe(3)
     late = partial(depot.settle, dues, OutcomeKind.DELIVERED)
-    first = partial(depot.take_over, most=dues[0].job.id)
+    first = partial(depot.take_over, limit=dues[0].job.id)
     _, told = await overlap(first, partial(depot.site.store.write, late))
     assert told == [None, DeliveryStatus.SENT, DeliveryStatus.SENT]
     assert await depot.states() == [("Queued", 0), ("Sent", 1), ("Sent", 1)]
@@ -351,7 +351,7 @@ async def test_sweep_of_counts_waiting_for_outcome_does_not_deadlock(
 
     await depot.site.store.write(count("a", "b"))
     await depot.site.store.write(claimed)
-    sweep = partial(drop_states_of_deleted, most=10)
+    sweep = partial(drop_states_of_deleted, limit=10)
     told = await overlap(outcome, partial(depot.site.store.write, sweep))
     assert told == (True, 2)
     assert await depot.rows("SELECT webhook FROM fw_webhook_hour") == []

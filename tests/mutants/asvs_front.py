@@ -239,8 +239,8 @@ ASVS_FRONT: Final = (
     Mutation(
         "bodies are unlimited",
         "web/request.py",
-        "        if self.received > most:\n",
-        "        if self.received > most * 1000:\n",
+        "        if self.received > lower_limit:\n",
+        "        if self.received > lower_limit * 1000:\n",
         "tests/web/test_limited_body.py::test_limited_body_rejects_too_many_bytes_before_the_end",
     ),
     Mutation(

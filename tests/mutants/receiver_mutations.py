@@ -154,8 +154,8 @@ RECEIVERS: Final = (
     Mutation(
         "a claim ignores the rate of a Webhook",
         "fw_actors/webhooks/pacing.py",
-        "most = min(free, allowance.requests)",
-        "most = free",
+        "limit = min(free, allowance.requests)",
+        "limit = free",
     ),
     Mutation(
         "the deliveries of a document are claimed in any order",

@@ -123,8 +123,8 @@ def _containing(fw: Fw, meta: Meta, text: str) -> HitsOfDocType:
     return HitsOfDocType(meta.name, hits[:MAX_HITS_PER_DOCTYPE], path, newest_only)
 
 
-def _hits(fw: Fw, meta: Meta, filters: list[list[Any]], most: int) -> Iterator[Hit]:
-    for row in fw.get_list(meta.name, filters, ["name", *_titles(fw, meta)], limit=most):
+def _hits(fw: Fw, meta: Meta, filters: list[list[Any]], limit: int) -> Iterator[Hit]:
+    for row in fw.get_list(meta.name, filters, ["name", *_titles(fw, meta)], limit=limit):
         yield _hit(meta, row)
 
 

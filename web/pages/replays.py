@@ -118,9 +118,9 @@ def _triples(filters: Sequence[Any]) -> Iterable[tuple[Any, str, Any]]:
         yield each[0], each[1], each[2] if len(each) > 2 else True
 
 
-def shown_run(fw: Fw, run: ReplayRun, most: int) -> ShownRun:
-    """Return a run with the results of its deliveries, of which at most `most` are counted."""
-    outcomes = outcomes_of(fw.tx, run, most)
+def shown_run(fw: Fw, run: ReplayRun, max_count: int) -> ShownRun:
+    """Return a run with the results of its deliveries, of which at most `max_count` are counted."""
+    outcomes = outcomes_of(fw.tx, run, max_count)
     least = " or more" if outcomes.more else ""
 
     def count(label: str, number: int, **filters: str) -> ShownCount:

@@ -164,10 +164,10 @@ def _counted(number: int) -> str:
 
 
 def _bars(hours: list[tuple[int, OutcomeCounts]]) -> Iterator[ChartBar]:
-    most = max((counts.sent + counts.failed for _, counts in hours), default=0) or 1
+    highest = max((counts.sent + counts.failed for _, counts in hours), default=0) or 1
     for hour, counts in hours:
-        failed = -(-counts.failed * CHART_HEIGHT // most)  # a single failure is visible
-        sent = min(CHART_HEIGHT - failed, round(counts.sent * CHART_HEIGHT / most))
+        failed = -(-counts.failed * CHART_HEIGHT // highest)  # a single failure is visible
+        sent = min(CHART_HEIGHT - failed, round(counts.sent * CHART_HEIGHT / highest))
         yield ChartBar(sent, failed, f"{iso(hour)[11:16]} UTC: {in_words(counts)}")
 
 

@@ -470,8 +470,8 @@ def _run_response(run: ReplayRunDetails | None) -> Response:
     return json_response(ReplayRunResponse(run))
 
 
-def _details(fw: Fw, run: ReplayRun, most: int = MAX_COUNTED_DELIVERIES) -> ReplayRunDetails:
-    outcomes = outcomes_of(fw.tx, run, most)
+def _details(fw: Fw, run: ReplayRun, max_count: int = MAX_COUNTED_DELIVERIES) -> ReplayRunDetails:
+    outcomes = outcomes_of(fw.tx, run, max_count)
     return ReplayRunDetails(
         id=run.id,
         user=run.user,

@@ -16,7 +16,7 @@ def test_refused_addresses_remember_a_counter_until_it_opens() -> None:
 
 
 def test_refused_addresses_forget_the_least_recent_first() -> None:
-    addresses = RefusedAddresses(most=2)
+    addresses = RefusedAddresses(max_addresses=2)
     for key in (b"a", b"b", b"a", b"c"):
         addresses.remember(key)
     assert (b"a" in addresses, b"b" in addresses, b"c" in addresses, len(addresses)) == (

@@ -60,7 +60,7 @@ class ScriptedReceiver:
     busy: float = 0.0
     posts: list[RecordedPost] = field(default_factory=list)
     in_flight: int = 0
-    most: int = 0
+    peak: int = 0
     began: float = 0.0
 
     @property
@@ -77,7 +77,7 @@ class ScriptedReceiver:
             RecordedPost(trio.current_time() - self.began, target.display, body, headers)
         )
         self.in_flight += 1
-        self.most = max(self.most, self.in_flight)
+        self.peak = max(self.peak, self.in_flight)
         try:
             return await self._answer(answer, timeout)
         finally:

@@ -82,7 +82,7 @@ async def test_receiver_slots_double_per_answer_up_to_limit(
     begun = sorted({round(got.at, 1) for got in receiver.posts})
     waves = [sum(1 for got in receiver.posts if round(got.at, 1) == at) for at in begun]
     assert waves[:3] == [1, 2, 4]
-    assert receiver.most == 4
+    assert receiver.peak == 4
 
 
 async def test_slow_start_sends_waves_without_pause(
@@ -125,7 +125,7 @@ async def test_slow_answer_resets_receiver_to_single_slot(
         made = [(await post.emit())[0] for _ in range(6)]
         for delivery in made:
             await post.settled(delivery)
-    assert receiver.most == 1
+    assert receiver.peak == 1
 
 
 async def test_hanging_receivers_delay_no_healthy_receiver(
@@ -144,7 +144,7 @@ async def test_hanging_receivers_delay_no_healthy_receiver(
             await post.emit("good.made")
             await trio.sleep(1)
             assert len(town.at("good.example")) == second + 1
-    assert town.most <= 64
+    assert town.peak <= 64
 
 
 @pytest.mark.parametrize("ended", ["disabled", "deleted"])
@@ -215,7 +215,7 @@ async def test_webhooks_of_same_receiver_share_slots(
             await post.emit("both.made")
         await trio.sleep(10)
     assert len(receiver.posts) == 10
-    assert receiver.most == 2
+    assert receiver.peak == 2
 
 
 async def test_due_deliveries_beyond_slots_wait_in_store(
@@ -251,7 +251,7 @@ async def test_restarted_dispatcher_leases_only_free_slots(
         assert len([job for job in await post.jobs() if job["lease"]]) == 4
         await trio.sleep(45)
         assert await post.jobs() == []
-    assert receiver.most == 4
+    assert receiver.peak == 4
     assert receiver.times == [0, 0, 0, 0, 20, 20, 20, 20]
 
 
@@ -360,7 +360,7 @@ async def test_slots_return_although_mailbox_of_dispatcher_is_full(
             for delivery in made:
                 await post.settled(delivery)
         [shown] = await receivers(post)
-    assert (shown["in_flight"], receiver.most) == (0, 4)
+    assert (shown["in_flight"], receiver.peak) == (0, 4)
 
 
 async def test_slots_are_used_although_outcomes_are_recorded_during_claim(
@@ -408,7 +408,7 @@ async def test_restarted_dispatcher_counts_attempts_of_before(
             await post.settled(delivery)
         [last] = await receivers(post)
     assert (after["in_flight"], after["window"]) == (4, 1)
-    assert (last["in_flight"], receiver.most) == (0, 4)
+    assert (last["in_flight"], receiver.peak) == (0, 4)
 
 
 async def test_attempt_without_actor_uses_no_slot_of_new_dispatcher(

@@ -21,7 +21,7 @@ class ScriptedNameServer:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.at_once = self.most = 0
+        self.at_once = self.peak = 0
         self._lock = threading.Lock()
         self._go = threading.Event()
 
@@ -29,7 +29,7 @@ class ScriptedNameServer:
         with self._lock:
             self.asked.append(host)
             self.at_once += 1
-            self.most = max(self.most, self.at_once)
+            self.peak = max(self.peak, self.at_once)
         try:
             if host.startswith("dead"):
                 self._go.wait(60)
@@ -187,7 +187,7 @@ async def test_resolver_never_exceeds_thread_limit(
         await trio.testing.wait_all_tasks_blocked(0.02)
         assert resolver.statistics().threads == 2
         names.release()
-    assert (names.most, len(names.asked)) == (2, 6)
+    assert (names.peak, len(names.asked)) == (2, 6)
 
 
 async def test_resolver_skips_abandoned_waiting_lookups(

@@ -70,11 +70,11 @@ class TwoWorks(SampleThatWaits):
 
     def __init__(self) -> None:
         super().__init__()
-        self.running = self.most = self.refused = 0
+        self.running = self.peak = self.refused = 0
 
     async def _work(self, seconds: float) -> float:
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.peak = max(self.peak, self.running)
         await trio.sleep(seconds)
         self.running -= 1
         return seconds
@@ -102,7 +102,7 @@ async def test_work_beyond_its_limit_holds_the_mailbox(runtime: Runtime, keyed: 
                 nursery.start_soon(ref.send, Begin(1.0))
         await ref.ask(AddNumber(1), deadline=60.0)
         await trio.sleep(5)
-        assert (len(actor.diary), actor.most) == (10, 2)
+        assert (len(actor.diary), actor.peak) == (10, 2)
         assert trio.current_time() - began < 15
         name = "p" if keyed else "a"
         node = next(node for node in runtime.snapshot().tree if node.name == name)
@@ -141,10 +141,10 @@ async def test_work_beyond_its_limit_waits_its_turn_in_a_handler(runtime: Runtim
     async with runtime.running("a", lambda: actor) as ref:
         ref.tell(Burst(4))
         await trio.sleep(10)
-        assert (len(actor.diary), actor.most, actor.refused) == (4, 2, 0)
+        assert (len(actor.diary), actor.peak, actor.refused) == (4, 2, 0)
         ref.tell(Burst(5))
         await trio.sleep(10)
-        assert (len(actor.diary), actor.most, actor.refused) == (8, 2, 1)
+        assert (len(actor.diary), actor.peak, actor.refused) == (8, 2, 1)
 
 
 async def test_work_that_may_not_wait_is_refused(runtime: Runtime) -> None:
@@ -167,7 +167,7 @@ async def test_work_that_waits_ends_with_the_instance(runtime: Runtime) -> None:
     assert pool.statistics().active == 1
     await pool.close(trio.current_time())
     assert (pool.statistics().cells, pool.statistics().active) == (0, 0)
-    assert (len(actor.diary), actor.most) == (0, 2)
+    assert (len(actor.diary), actor.peak) == (0, 2)
     assert runtime.snapshot().dead_letters[DeadLetterReason.STOPPED] == 1
 
 

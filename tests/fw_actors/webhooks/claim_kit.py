@@ -36,14 +36,14 @@ class EvenLimits:
 class FreeSlots(EvenLimits):
     """Slots for so many deliveries of all Webhooks."""
 
-    def __init__(self, most: int = 100) -> None:
-        self.most = most
+    def __init__(self, limit: int = 100) -> None:
+        self.limit = limit
 
     def free(self, stored: object) -> int:
-        return self.most
+        return self.limit
 
     def take(self, stored: object, count: int) -> None:
-        self.most -= count
+        self.limit -= count
 
 
 class ClaimingProcess:
@@ -53,9 +53,9 @@ class ClaimingProcess:
         self._store = site.site.store
         self._deliveries = Deliveries(site.site.registry, Backoff(0.1, 0.1))
 
-    async def claim(self, most: int = 100) -> list[LeasedDelivery]:
+    async def claim(self, limit: int = 100) -> list[LeasedDelivery]:
         batch = await self._store.write(
-            lambda tx: self._deliveries.claim(tx, FreeSlots(most), f"t{Random().random()}")
+            lambda tx: self._deliveries.claim(tx, FreeSlots(limit), f"t{Random().random()}")
         )
         return batch.deliveries
 
@@ -110,9 +110,9 @@ class OutcomeDepot:
         delivery: str = emitted["deliveries"][-1]
         return delivery
 
-    async def attempt(self, kind: str, most: int = 100) -> None:
+    async def attempt(self, kind: str, limit: int = 100) -> None:
         def once(tx: Any) -> None:
-            for due in self._deliveries.claim(tx, UnlimitedSlots(most), "token").deliveries:
+            for due in self._deliveries.claim(tx, UnlimitedSlots(limit), "token").deliveries:
                 outcome = AttemptOutcome(
                     OutcomeKind[kind], tx.now, 3, 400, b"what it said", "status: 400."
                 )
@@ -138,11 +138,11 @@ class OutcomeDepot:
 class UnlimitedSlots(EvenLimits):
     """The same number of free slots for each Webhook; claims take none."""
 
-    def __init__(self, most: int = 100) -> None:
-        self._most = most
+    def __init__(self, limit: int = 100) -> None:
+        self._limit = limit
 
     def free(self, stored: object) -> int:
-        return self._most
+        return self._limit
 
     def take(self, stored: object, count: int) -> None:
         pass

@@ -18,21 +18,21 @@ from tests.fw_actors.webhooks.claim_kit import EvenLimits
 
 
 class SlotsPerWebhook(EvenLimits):
-    """So many slots for each Webhook, and for `most` of them; it records which took some."""
+    """So many slots for each Webhook, and for `limit` of them; it records which took some."""
 
     def __init__(
         self,
         each: int = 100,
         closed: tuple[str | None, ...] = (),
-        most: int = 1000,
+        limit: int = 1000,
         turns: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        self._each, self._closed, self._most, self._turns = each, closed, most, turns
+        self._each, self._closed, self._limit, self._turns = each, closed, limit, turns
         self.taken: list[tuple[str | None, int]] = []
 
     @property
     def exhausted(self) -> bool:
-        return len(self.taken) >= self._most
+        return len(self.taken) >= self._limit
 
     def turn(self, webhook: str) -> int:
         return self._turns.get(webhook, 0)

@@ -262,8 +262,8 @@ async def test_run_outcomes_follow_states_of_deliveries(bulk: Bulk) -> None:
     assert await outcomes(bulk, run.id) == RunOutcomes(0, 0, 0, 0, more=False)
     await bulk.step()
     assert await outcomes(bulk, run.id) == RunOutcomes(0, 0, 4, 0, more=False)
-    await bulk.attempt("REFUSED", most=1)
-    await bulk.attempt("DELIVERED", most=1)
+    await bulk.attempt("REFUSED", limit=1)
+    await bulk.attempt("DELIVERED", limit=1)
     assert await outcomes(bulk, run.id) == RunOutcomes(1, 1, 2, 0, more=False)
     await bulk.attempt("DELIVERED")
     assert (await outcomes(bulk, run.id)).arrived == 3

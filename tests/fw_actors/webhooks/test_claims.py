@@ -117,8 +117,8 @@ async def test_claim_reports_more_if_the_webhooks_read_took_all_slots(site: Virt
     for _ in range(WEBHOOKS_PER_READ + 1):
         await site.subscribe()
     await depot.emit()
-    assert (await depot.claim(SlotsPerWebhook(most=WEBHOOKS_PER_READ))).more
-    assert not (await depot.claim(SlotsPerWebhook(most=WEBHOOKS_PER_READ))).more
+    assert (await depot.claim(SlotsPerWebhook(limit=WEBHOOKS_PER_READ))).more
+    assert not (await depot.claim(SlotsPerWebhook(limit=WEBHOOKS_PER_READ))).more
 
 
 async def test_claim_serves_longest_waiting_webhook_first(depot: LeaseDepot) -> None:
@@ -164,13 +164,13 @@ async def test_claim_without_any_slot_left_stops(site: VirtualSite) -> None:
     hooks = sorted([await site.subscribe() for _ in range(3)])
     depot = LeaseDepot(site)
     await depot.emit()
-    slots = SlotsPerWebhook(most=2)
+    slots = SlotsPerWebhook(limit=2)
     batch = await depot.claim(slots)
     assert ([name for name, _ in slots.taken], batch.more) == (hooks[:2], True)
-    slots = SlotsPerWebhook(most=2)
+    slots = SlotsPerWebhook(limit=2)
     batch = await depot.claim(slots)
     assert ([name for name, _ in slots.taken], batch.more) == (hooks[2:], False)
-    assert not (await depot.claim(SlotsPerWebhook(most=0))).more
+    assert not (await depot.claim(SlotsPerWebhook(limit=0))).more
 
 
 async def test_claim_reports_time_of_next_due_delivery(depot: LeaseDepot) -> None:

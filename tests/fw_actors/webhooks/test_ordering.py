@@ -270,7 +270,7 @@ async def test_ordered_jobs_are_read_by_indexes_only(site: VirtualSite) -> None:
             *claimed,
             *accesses(tx, lambda: ordered_jobs.held_ordered(tx, [(1, "t")])),
             *accesses(tx, lambda: ordered_jobs.leave(tx, ended)),
-            *accesses(tx, lambda: ordered_jobs.leave(tx, ended, most=9)),
+            *accesses(tx, lambda: ordered_jobs.leave(tx, ended, limit=9)),
             *accesses(tx, lambda: ordered_jobs.first_of(tx, "w", "Note\na")),
             *accesses(tx, lambda: ordered_jobs.count_parked(tx, "w", 9)),
         ]

@@ -119,7 +119,7 @@ async def test_queue_facts_name_the_error_of_the_last_attempt(
     await site.subscribe()
     for ending in endings:
         await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-        await depot.attempt(ending, most=1)
+        await depot.attempt(ending, limit=1)
         await trio.sleep(1)
     await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     await trio.sleep(301)
