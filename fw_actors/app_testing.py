@@ -70,11 +70,11 @@ class AppSite:
         `events` returns what is recorded for it from now on.
         """
         if what in self.site.registry.metas:
-            wanted: dict[str, Any] = dict.fromkeys(DOCUMENT_EVENTS, 1)
-            wanted |= {"event_type": "Document", "webhook_doctype": what}
+            settings: dict[str, Any] = dict.fromkeys(DOCUMENT_EVENTS, 1)
+            settings |= {"event_type": "Document", "webhook_doctype": what}
         else:
-            wanted = {"event_type": "Custom", "custom_event": what}
-        webhook = {"url": _RECEIVER, "secret": "a secret of the tests", **wanted}
+            settings = {"event_type": "Custom", "custom_event": what}
+        webhook = {"url": _RECEIVER, "secret": "a secret of the tests", **settings}
         await self.write(lambda fw: fw.new_doc("Webhook", **webhook).insert())
 
     async def events(self) -> list[dict[str, Any]]:
@@ -125,8 +125,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fail a plain test function with an `app_site`, before pytest fails in all tests after it."""
-    wanted = "app_site" in getattr(item, "fixturenames", ())
-    if wanted and not iscoroutinefunction(getattr(item, "obj", None)):
+    takes_site = "app_site" in getattr(item, "fixturenames", ())
+    if takes_site and not iscoroutinefunction(getattr(item, "obj", None)):
         pytest.fail("a test with app_site must be an async function: async def", pytrace=False)
 
 

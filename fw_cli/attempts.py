@@ -79,7 +79,7 @@ def attempts(
         now = site.clock.now()
         if since is not None and until is not None and since(now) >= until(now):
             raise click.UsageError("--since must be before --until.")
-        wanted = AttemptFilter(
+        filters = AttemptFilter(
             webhook=webhook,
             result=None if result is None else AttemptResult(result.lower()),
             response_status=code,
@@ -87,7 +87,7 @@ def attempts(
             since=None if since is None else since(now),
             until=None if until is None else until(now),
         )
-        return _read(fw, wanted, limit)
+        return _read(fw, filters, limit)
 
     rows, newest_only = context.read(read)
     show(rows if as_json else _in_words(context, rows), _COLUMNS, json=as_json)
@@ -97,7 +97,7 @@ def attempts(
         )
 
 
-def _read(fw: Fw, wanted: AttemptFilter, limit: int) -> tuple[list[dict[str, Any]], bool]:
+def _read(fw: Fw, filters: AttemptFilter, limit: int) -> tuple[list[dict[str, Any]], bool]:
     """Return the rows of up to `limit` attempts, and whether only the newest were searched.
 
     Raises: CommandFailed if there is neither an attempt at the Webhook nor the Webhook.
@@ -107,13 +107,13 @@ def _read(fw: Fw, wanted: AttemptFilter, limit: int) -> tuple[list[dict[str, Any
     found: list[dict[str, Any]] = []
     before: AttemptCursor | None = None
     while True:
-        page = attempt_page(fw, wanted, min(limit - len(found), MAX_LIMIT), before)
+        page = attempt_page(fw, filters, min(limit - len(found), MAX_LIMIT), before)
         found += map(_row, page.attempts)
         before = page.next
         if before is None or len(found) >= limit:
             break
-    if wanted.webhook is not None and not found:  # a deleted Webhook may have attempts
-        require_known(fw, "Webhook", wanted.webhook)
+    if filters.webhook is not None and not found:  # a deleted Webhook may have attempts
+        require_known(fw, "Webhook", filters.webhook)
     return found, page.newest_only
 
 

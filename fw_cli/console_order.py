@@ -32,8 +32,8 @@ class RowOrder:
 
 def arranged(rows: Iterable[TableRow], order: RowOrder) -> list[TableRow]:
     """Return the rows that have the text in one of their cells, in the order."""
-    wanted = order.text.casefold()
-    found = [row for row in rows if any(wanted in cell.casefold() for cell in row[1])]
+    text = order.text.casefold()
+    found = [row for row in rows if any(text in cell.casefold() for cell in row[1])]
     column = order.column
     if column is None:
         return found[::-1] if order.descending else found

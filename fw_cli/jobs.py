@@ -89,7 +89,7 @@ def _filters(command: F) -> F:
     return command
 
 
-def _asked(context: CommandContext, given: dict[str, str | None]) -> JobFilter:
+def _job_filter(context: CommandContext, given: dict[str, str | None]) -> JobFilter:
     """Return the options as a filter.
 
     A user is found by name or e-mail. Raises: CommandFailed for a user or a function that neither
@@ -97,13 +97,13 @@ def _asked(context: CommandContext, given: dict[str, str | None]) -> JobFilter:
     """
     from fw_actors.ops.queued_jobs import JobFilter
 
-    asked = JobFilter(**{name: value for name, value in given.items() if value is not None})
-    if not asked.user and not asked.function:
-        return asked
-    return context.on_site(partial(_on_record, asked))
+    filters = JobFilter(**{name: value for name, value in given.items() if value is not None})
+    if not filters.user and not filters.function:
+        return filters
+    return context.on_site(partial(_on_record, filters))
 
 
-async def _on_record(asked: JobFilter, site: Site) -> JobFilter:
+async def _on_record(filters: JobFilter, site: Site) -> JobFilter:
     import msgspec
 
     from fw_actors.ops.queued_jobs import JobFilter
@@ -112,17 +112,17 @@ async def _on_record(asked: JobFilter, site: Site) -> JobFilter:
         return bool(site.jobs.listed(fw, of, 1))
 
     def user(fw: Fw) -> str:  # a deleted user may have jobs
-        on_record = has_jobs(fw, JobFilter(user=asked.user))
-        return user_on_record(site, fw, asked.user, on_record=on_record)
+        on_record = has_jobs(fw, JobFilter(user=filters.user))
+        return user_on_record(site, fw, filters.user, on_record=on_record)
 
-    if asked.user:
+    if filters.user:
         name = await site.read(ADMINISTRATOR, user)
-        asked = msgspec.structs.replace(asked, user=name)
-    if asked.function:
-        of_function = JobFilter(function=asked.function)
+        filters = msgspec.structs.replace(filters, user=name)
+    if filters.function:
+        of_function = JobFilter(function=filters.function)
         if not await site.read(ADMINISTRATOR, lambda fw: has_jobs(fw, of_function)):
-            await _require_function(site, asked.function)
-    return asked
+            await _require_function(site, filters.function)
+    return filters
 
 
 async def _require_function(site: Site, name: str) -> None:
@@ -151,8 +151,8 @@ def list_jobs(context: CommandContext, /, limit: int, as_json: bool, **given: st
 
     Deliveries are listed by fw webhooks list. The values of arguments are not shown.
     """
-    asked = _asked(context, given)
-    found = context.read(lambda site, fw: site.jobs.listed(fw, asked, limit))
+    filters = _job_filter(context, given)
+    found = context.read(lambda site, fw: site.jobs.listed(fw, filters, limit))
     show([_row(job) for job in found], _JOB_COLUMNS, json=as_json)
 
 
@@ -181,8 +181,10 @@ def retry(context: CommandContext, /, job: int | None, as_json: bool, **given: s
         context.write(lambda site, fw: site.jobs.retry(fw, job))
         _show_result({"retried": 1}, f"retried job {job}", as_json=as_json)
         return
-    asked = _asked(context, given)
-    done = _repeated(context, lambda site, fw, before: site.jobs.retry_matching(fw, asked, before))
+    filters = _job_filter(context, given)
+    done = _repeated(
+        context, lambda site, fw, before: site.jobs.retry_matching(fw, filters, before)
+    )
     _show_result({"retried": done}, f"retried {counted(done, 'job')}", as_json=as_json)
 
 
@@ -206,9 +208,11 @@ def cancel(
         context.write(lambda site, fw: site.jobs.cancel(fw, job))
         _show_result({"cancelled": 1}, f"cancelled job {job}", as_json=as_json)
         return
-    asked = _asked(context, given)
+    filters = _job_filter(context, given)
     confirm("Cancel all jobs that the options select?", yes=yes)
-    done = _repeated(context, lambda site, fw, before: site.jobs.cancel_matching(fw, asked, before))
+    done = _repeated(
+        context, lambda site, fw, before: site.jobs.cancel_matching(fw, filters, before)
+    )
     _show_result({"cancelled": done}, f"cancelled {counted(done, 'job')}", as_json=as_json)
 
 

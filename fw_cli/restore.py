@@ -66,9 +66,9 @@ def restore(
     config = context.config
     file = context.cwd / file
     kind = kind_of_backup(file)
-    wanted = "postgresql" if config.sqlite_file is None else "sqlite"
-    if kind != wanted:
-        raise CommandFailed(f"{file} is a backup of {kind}, but FW_DATABASE is {wanted}")
+    configured = "postgresql" if config.sqlite_file is None else "sqlite"
+    if kind != configured:
+        raise CommandFailed(f"{file} is a backup of {kind}, but FW_DATABASE is {configured}")
     opened = _restored_file if config.sqlite_file is not None else _restored_dump
     with nullcontext() if dry_run else service_stopped(context, "restoring a backup"):
         exists = _exists(context, dry_run=dry_run)

@@ -104,8 +104,8 @@ def list_deliveries(
     """
     from fw_actors.webhooks.health import labels_of
 
-    wanted = {"status": status, "webhook": webhook}
-    filters = [[field, "=", value] for field, value in wanted.items() if value is not None]
+    values = {"status": status, "webhook": webhook}
+    filters = [[field, "=", value] for field, value in values.items() if value is not None]
 
     def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
         fields = ["response_status" if key == "responseStatus" else key for key in _COLUMNS]

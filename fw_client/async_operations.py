@@ -94,8 +94,8 @@ class AsyncDocumentCalls:
                 are inserted or deleted meanwhile.
             page: documents of a request, from 1 to 500; fewer if they are large.
         """
-        wanted = None if fields is None else tuple(fields)
-        position: ListPosition | None = ListPosition(doctype, filters, wanted, order_by, page)
+        names = None if fields is None else tuple(fields)
+        position: ListPosition | None = ListPosition(doctype, filters, names, order_by, page)
         while position is not None:
             try:
                 found = await self._client.run(position.call())
@@ -276,8 +276,8 @@ class AsyncWebhookCalls:
 
         Raises: BadCall for an invalid value.
         """
-        wanted = calls.WantedAttempts(webhook, result, response_status, error, since, until)
-        return await self._client.run(calls.attempts(wanted, limit, before))
+        conditions = calls.AttemptConditions(webhook, result, response_status, error, since, until)
+        return await self._client.run(calls.attempts(conditions, limit, before))
 
     async def iterate_attempts(
         self,
@@ -294,14 +294,14 @@ class AsyncWebhookCalls:
 
         Attempts that end meanwhile are not included.
         """
-        wanted = calls.WantedAttempts(webhook, result, response_status, error, since, until)
-        found = await self._client.run(calls.attempts(wanted, page, None))
+        conditions = calls.AttemptConditions(webhook, result, response_status, error, since, until)
+        found = await self._client.run(calls.attempts(conditions, page, None))
         while True:
             for attempt in found.attempts:
                 yield attempt
             if found.next is None:
                 return
-            found = await self._client.run(calls.attempts(wanted, page, found.next))
+            found = await self._client.run(calls.attempts(conditions, page, found.next))
 
     async def test(self, webhook: str) -> TestEvent:
         """Send a test event now; the failure of a receiver is a result, not an error."""
@@ -379,8 +379,8 @@ class AsyncJobCalls:
             limit: from 1 to 500.
             before: only jobs with a lower id: the last one of the previous page.
         """
-        wanted = calls.WantedJobs(queue, state, function, user)
-        return await self._client.run(calls.list_jobs(wanted, limit, before))
+        conditions = calls.JobConditions(queue, state, function, user)
+        return await self._client.run(calls.list_jobs(conditions, limit, before))
 
     async def iterate(
         self,
@@ -392,12 +392,12 @@ class AsyncJobCalls:
         page: int = 200,
     ) -> AsyncIterator[JobInfo]:
         """Iterate over all matching jobs, filtered as by `list`, newest first."""
-        wanted = calls.WantedJobs(queue, state, function, user)
-        found = await self._client.run(calls.list_jobs(wanted, page, None))
+        conditions = calls.JobConditions(queue, state, function, user)
+        found = await self._client.run(calls.list_jobs(conditions, page, None))
         while found:
             for job in found:
                 yield job
-            found = await self._client.run(calls.list_jobs(wanted, page, found[-1].id))
+            found = await self._client.run(calls.list_jobs(conditions, page, found[-1].id))
 
     async def retry(self, job: int) -> None:
         """Make a failed or scheduled job due now. Raises: NotFound, Conflict."""
@@ -414,8 +414,8 @@ class AsyncJobCalls:
 
         A request changes up to 500 jobs. The client does not repeat a request that fails.
         """
-        wanted = calls.WantedJobs(queue, state, function, user)
-        return await self._change_all(calls.retry_matching, wanted)
+        conditions = calls.JobConditions(queue, state, function, user)
+        return await self._change_all(calls.retry_matching, conditions)
 
     async def cancel_matching(
         self, *, queue: str = "", state: str = "", function: str = "", user: str = ""
@@ -424,13 +424,13 @@ class AsyncJobCalls:
 
         A request changes up to 500 jobs. The client does not repeat a request that fails.
         """
-        wanted = calls.WantedJobs(queue, state, function, user)
-        return await self._change_all(calls.cancel_matching, wanted)
+        conditions = calls.JobConditions(queue, state, function, user)
+        return await self._change_all(calls.cancel_matching, conditions)
 
-    async def _change_all(self, change: ChangeJobs, wanted: calls.WantedJobs) -> int:
-        total, before = await self._client.run(change(wanted, None))
+    async def _change_all(self, change: ChangeJobs, conditions: calls.JobConditions) -> int:
+        total, before = await self._client.run(change(conditions, None))
         while before is not None:
-            changed, before = await self._client.run(change(wanted, before))
+            changed, before = await self._client.run(change(conditions, before))
             total += changed
         return total
 

@@ -327,7 +327,7 @@ def explain(delivery: str) -> Call[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedAttempts:
+class AttemptConditions:
     """The filter of a list of attempts; None matches all. The times have a time zone."""
 
     webhook: str | None = None
@@ -358,8 +358,10 @@ def _iso(time: datetime | None, name: str) -> str | None:
     return time.isoformat()
 
 
-def attempts(wanted: WantedAttempts, limit: int, before: str | None) -> Call[AttemptInfoPage]:
-    arguments = {**wanted.arguments(), "limit": limit, "before": before}
+def attempts(
+    conditions: AttemptConditions, limit: int, before: str | None
+) -> Call[AttemptInfoPage]:
+    arguments = {**conditions.arguments(), "limit": limit, "before": before}
     return _operation("webhooks.attempts", AttemptInfoPage.read, arguments, repeatable=True)
 
 
@@ -411,7 +413,7 @@ def erase(delivery: str) -> Call[datetime]:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedJobs:
+class JobConditions:
     """The filter of a list of jobs; an empty text matches all."""
 
     queue: str = ""
@@ -420,28 +422,30 @@ class WantedJobs:
     user: str = ""
 
 
-def list_jobs(wanted: WantedJobs, limit: int, before: int | None) -> Call[tuple[JobInfo, ...]]:
+def list_jobs(
+    conditions: JobConditions, limit: int, before: int | None
+) -> Call[tuple[JobInfo, ...]]:
     def read(answer: Any) -> tuple[JobInfo, ...]:
         return tuple(read_model(JobInfo, each) for each in answer["jobs"])
 
-    arguments = {**asdict(wanted), "limit": limit, "before": before}
+    arguments = {**asdict(conditions), "limit": limit, "before": before}
     return _operation("jobs.list", read, arguments, repeatable=True)
 
 
-ChangeJobs = Callable[[WantedJobs, int | None], Call[tuple[int, int | None]]]
+ChangeJobs = Callable[[JobConditions, int | None], Call[tuple[int, int | None]]]
 """Makes the request that changes matching jobs with ids below a number; returns how many were
 changed, and the number for the next request, None at the end."""
 _CHANGED: Final = itemgetter("changed", "next")
 
 
-def retry_matching(wanted: WantedJobs, before: int | None) -> Call[tuple[int, int | None]]:
+def retry_matching(conditions: JobConditions, before: int | None) -> Call[tuple[int, int | None]]:
     """Not repeatable: a job that has failed again meanwhile would run once more."""
-    return _operation("jobs.retryMatching", _CHANGED, {**asdict(wanted), "before": before})
+    return _operation("jobs.retryMatching", _CHANGED, {**asdict(conditions), "before": before})
 
 
-def cancel_matching(wanted: WantedJobs, before: int | None) -> Call[tuple[int, int | None]]:
+def cancel_matching(conditions: JobConditions, before: int | None) -> Call[tuple[int, int | None]]:
     """Not repeatable: further matching jobs may have been queued meanwhile."""
-    return _operation("jobs.cancelMatching", _CHANGED, {**asdict(wanted), "before": before})
+    return _operation("jobs.cancelMatching", _CHANGED, {**asdict(conditions), "before": before})
 
 
 def retry_job(job: int) -> Call[None]:

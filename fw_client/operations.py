@@ -93,8 +93,8 @@ class DocumentCalls:
                 are inserted or deleted meanwhile.
             page: documents of a request, from 1 to 500; fewer if they are large.
         """
-        wanted = None if fields is None else tuple(fields)
-        position: ListPosition | None = ListPosition(doctype, filters, wanted, order_by, page)
+        names = None if fields is None else tuple(fields)
+        position: ListPosition | None = ListPosition(doctype, filters, names, order_by, page)
         while position is not None:
             try:
                 found = self._client.run(position.call())
@@ -273,8 +273,8 @@ class WebhookCalls:
 
         Raises: BadCall for an invalid value.
         """
-        wanted = calls.WantedAttempts(webhook, result, response_status, error, since, until)
-        return self._client.run(calls.attempts(wanted, limit, before))
+        conditions = calls.AttemptConditions(webhook, result, response_status, error, since, until)
+        return self._client.run(calls.attempts(conditions, limit, before))
 
     def iterate_attempts(
         self,
@@ -291,13 +291,13 @@ class WebhookCalls:
 
         Attempts that end meanwhile are not included.
         """
-        wanted = calls.WantedAttempts(webhook, result, response_status, error, since, until)
-        found = self._client.run(calls.attempts(wanted, page, None))
+        conditions = calls.AttemptConditions(webhook, result, response_status, error, since, until)
+        found = self._client.run(calls.attempts(conditions, page, None))
         while True:
             yield from found.attempts
             if found.next is None:
                 return
-            found = self._client.run(calls.attempts(wanted, page, found.next))
+            found = self._client.run(calls.attempts(conditions, page, found.next))
 
     def test(self, webhook: str) -> TestEvent:
         """Send a test event now; the failure of a receiver is a result, not an error."""
@@ -375,8 +375,8 @@ class JobCalls:
             limit: from 1 to 500.
             before: only jobs with a lower id: the last one of the previous page.
         """
-        wanted = calls.WantedJobs(queue, state, function, user)
-        return self._client.run(calls.list_jobs(wanted, limit, before))
+        conditions = calls.JobConditions(queue, state, function, user)
+        return self._client.run(calls.list_jobs(conditions, limit, before))
 
     def iterate(
         self,
@@ -388,11 +388,11 @@ class JobCalls:
         page: int = 200,
     ) -> Iterator[JobInfo]:
         """Iterate over all matching jobs, filtered as by `list`, newest first."""
-        wanted = calls.WantedJobs(queue, state, function, user)
-        found = self._client.run(calls.list_jobs(wanted, page, None))
+        conditions = calls.JobConditions(queue, state, function, user)
+        found = self._client.run(calls.list_jobs(conditions, page, None))
         while found:
             yield from found
-            found = self._client.run(calls.list_jobs(wanted, page, found[-1].id))
+            found = self._client.run(calls.list_jobs(conditions, page, found[-1].id))
 
     def retry(self, job: int) -> None:
         """Make a failed or scheduled job due now. Raises: NotFound, Conflict."""
@@ -409,8 +409,8 @@ class JobCalls:
 
         A request changes up to 500 jobs. The client does not repeat a request that fails.
         """
-        wanted = calls.WantedJobs(queue, state, function, user)
-        return self._change_all(calls.retry_matching, wanted)
+        conditions = calls.JobConditions(queue, state, function, user)
+        return self._change_all(calls.retry_matching, conditions)
 
     def cancel_matching(
         self, *, queue: str = "", state: str = "", function: str = "", user: str = ""
@@ -419,13 +419,13 @@ class JobCalls:
 
         A request changes up to 500 jobs. The client does not repeat a request that fails.
         """
-        wanted = calls.WantedJobs(queue, state, function, user)
-        return self._change_all(calls.cancel_matching, wanted)
+        conditions = calls.JobConditions(queue, state, function, user)
+        return self._change_all(calls.cancel_matching, conditions)
 
-    def _change_all(self, change: ChangeJobs, wanted: calls.WantedJobs) -> int:
-        total, before = self._client.run(change(wanted, None))
+    def _change_all(self, change: ChangeJobs, conditions: calls.JobConditions) -> int:
+        total, before = self._client.run(change(conditions, None))
         while before is not None:
-            changed, before = self._client.run(change(wanted, before))
+            changed, before = self._client.run(change(conditions, before))
             total += changed
         return total
 

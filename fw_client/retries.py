@@ -63,10 +63,10 @@ def wait_before_next(
         return None if outcome.sent and not repeatable else wait
     if outcome.status not in BUSY or not repeatable:
         return None
-    asked = retry_after(outcome) or 0.0
-    if asked > policy.longest_seconds or _would_end_alike(outcome):
+    requested = retry_after(outcome) or 0.0
+    if requested > policy.longest_seconds or _would_end_alike(outcome):
         return None
-    return max(wait, asked)
+    return max(wait, requested)
 
 
 def _would_end_alike(outcome: HttpAnswer) -> bool:

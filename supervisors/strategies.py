@@ -94,8 +94,8 @@ def decide(
         entropy: the source of the backoff's jitter.
     """
     child = next(child for child in children if child.id == ended)
-    wanted = child.restart is Restart.PERMANENT or (failed and child.restart is Restart.TRANSIENT)
-    if not wanted:
+    restarts = child.restart is Restart.PERMANENT or (failed and child.restart is Restart.TRANSIENT)
+    if not restarts:
         return ShutDown() if child.significant and not failed else LeaveEnded()
     delay = intensity.backoff
     if failed:

@@ -216,18 +216,18 @@ def charge(
     """
     further = {} if networks is None else _asked_of(networks, budget)
     bucket, within = CounterBucket.of(key), networks is not None
-    asked = {"key": key, "now": tx.now, "since": tx.now - budget.window}
+    params = {"key": key, "now": tx.now, "since": tx.now - budget.window}
     room = {"first": bucket.first, "last": bucket.last}
     # The lock of the widest counter excludes every transaction that counts a narrower one.
     tx.lock((key if networks is None else networks.key_48).hex())
-    if tx.run(_CHARGE[within], id=charge_id, limit=budget.limit, **asked, **room, **further):
+    if tx.run(_CHARGE[within], id=charge_id, limit=budget.limit, **params, **room, **further):
         return None
     own = budget
-    if tx.one(_FULL, **asked, **room):
+    if tx.one(_FULL, **params, **room):
         own = shared_budget(budget)
-        key = asked["key"] = bucket.shared
+        key = params["key"] = bucket.shared
         tx.lock(bucket.shared.hex())
-        if tx.run(_CHARGE_SHARED[within], id=charge_id, limit=own.limit, **asked, **further):
+        if tx.run(_CHARGE_SHARED[within], id=charge_id, limit=own.limit, **params, **further):
             return None
     return max(
         refusal_seconds(_read_tally(tx, statement, key, budget), budget, tx.now)

@@ -310,14 +310,14 @@ class Config:
 
     def problems_of_processes(self) -> list[str]:
         """Return a sentence for each limit that `ops.processes` exceeds."""
-        wanted = self.ops.processes
-        if wanted == "auto":
+        processes = self.ops.processes
+        if processes == "auto":
             return []
         return [
             f"ops.processes must not exceed {name}, which the processes share: "
-            f"{wanted} is more than {limit}"
+            f"{processes} is more than {limit}"
             for name, limit in self._shared_limits().items()
-            if wanted > limit
+            if processes > limit
         ]
 
     def _shared_limits(self) -> dict[str, int]:

@@ -55,7 +55,7 @@ class Field:
     plain: ClassVar[bool] = True  # its column appears unchanged in documents: no secret, no table
     stored: ClassVar[bool] = True  # False: it is write-only and has no column
     takes_options: ClassVar[bool] = False
-    wanted: ClassVar[str] = "text"
+    expected: ClassVar[str] = "text"
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Field:
         return None if self.unique and taken == "" else taken
 
     def _accept(self, value: Any) -> Any:
-        raise ShapeError(f"{self.name} must be {self.wanted}.")
+        raise ShapeError(f"{self.name} must be {self.expected}.")
 
     def is_same(self, one: Any, other: Any) -> bool:
         """Whether two values of the field are equal to a reader of JSON."""
@@ -166,7 +166,7 @@ class Field:
         return value
 
     def shape(self) -> ShapeError:
-        return ShapeError(f"{self.name} must be {self.wanted}.")
+        return ShapeError(f"{self.name} must be {self.expected}.")
 
 
 DATA_LENGTH: Final = 140
@@ -241,7 +241,7 @@ class Int(Field):
 
     type = "Int"
     column = sa.BigInteger()
-    wanted = "a whole number"
+    expected = "a whole number"
 
     def __init__(self, *, minimum: int | None = None, maximum: int | None = None, **options: Any):
         super().__init__(**options)
@@ -283,7 +283,7 @@ class Float(Field):
 
     type = "Float"
     column = sa.Double()
-    wanted = "a number"
+    expected = "a number"
 
     def _accept(self, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -301,7 +301,7 @@ class Check(Field):
     type = "Check"
     column = sa.BigInteger()
     empty = 0
-    wanted = "0 or 1"
+    expected = "0 or 1"
 
     def accept(self, value: Any) -> int:
         if value is None:
@@ -369,7 +369,7 @@ class Table(Field):
     type = "Table"
     takes_options = True
     plain = False
-    wanted = "a list of rows"
+    expected = "a list of rows"
 
     def __init__(self, child: Any = None, /, **options: Any) -> None:
         super().__init__(**options)
@@ -398,7 +398,7 @@ class JSON(Field):
     """Any JSON value, stored as its text."""
 
     type = "JSON"
-    wanted = "a JSON value"
+    expected = "a JSON value"
 
     def _accept(self, value: Any) -> Any:
         """Return a copy in JSON's own types, so that the document shows the stored value."""
@@ -512,7 +512,7 @@ class Date(Field):
     """A day, `YYYY-MM-DD`."""
 
     type = "Date"
-    wanted = "a date as YYYY-MM-DD"
+    expected = "a date as YYYY-MM-DD"
 
     def _accept(self, value: Any) -> str:
         if isinstance(value, date) and not isinstance(value, datetime):
@@ -537,7 +537,7 @@ class Datetime(Field):
 
     type = "Datetime"
     column = sa.BigInteger()
-    wanted = _A_TIME
+    expected = _A_TIME
 
     def _accept(self, value: Any) -> str:
         if not isinstance(value, str | datetime):

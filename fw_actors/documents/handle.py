@@ -184,9 +184,9 @@ def rows_of(doc: DocType, field: Table) -> list[DocType]:
         else:
             return rows
     if not isinstance(rows, list | tuple | None):
-        raise ValidationError(f"{field.name} must be {field.wanted}.", field=field.name)
+        raise ValidationError(f"{field.name} must be {field.expected}.", field=field.name)
     if not all(isinstance(row, child | Mapping) for row in rows or ()):
-        raise ValidationError(f"{field.name} must be {field.wanted}.", field=field.name)
+        raise ValidationError(f"{field.name} must be {field.expected}.", field=field.name)
     made = [row if isinstance(row, child) else child(doc._fw, dict(row)) for row in rows or ()]
     doc.__dict__[field.name] = made
     return made

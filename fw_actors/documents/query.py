@@ -82,8 +82,8 @@ class Lists:
             fw.rights.require_in_scope(meta)
             fw.rights.require(meta, "list")
             fw.rights.require_rows(meta)
-        wanted = Query(fw, meta, filters, ignore_permissions=ignore_permissions)
-        return wanted.rows(fields, order_by, limit, start)
+        query = Query(fw, meta, filters, ignore_permissions=ignore_permissions)
+        return query.rows(fields, order_by, limit, start)
 
     def count(self, fw: Fw, doctype: str, filters: Filters) -> int:
         """Return the number of matching rows, without permissions. Raises: BadRequestError."""
@@ -143,22 +143,22 @@ class Query:
         for name, number in (("limit", limit), ("start", start)):
             if number is not None and not _is_count(number):
                 raise BadRequestError(f"{name} must be a whole number, 0 or more.", field=name)
-        wanted = list(dict.fromkeys(fields) if fields else STANDARD)
-        columns = [self._column(name) for name in wanted]
+        names = list(dict.fromkeys(fields) if fields else STANDARD)
+        columns = [self._column(name) for name in names]
         order = self._order(order_by or DEFAULT_ORDER)
         if self._fw.rights.excludes(self._meta):
             return []
         with self._fw.tx.searching():
-            if limit is not None and limit * self._most_of_a_row(wanted) > most_bytes:
-                names = self._page(sa.select(self._table.c.name), order, limit, start)
-                here = self._table.c.name.in_(names.scalar_subquery())
-                self._require_bytes(wanted, here, most_bytes)
+            if limit is not None and limit * self._most_of_a_row(names) > most_bytes:
+                page = self._page(sa.select(self._table.c.name), order, limit, start)
+                here = self._table.c.name.in_(page.scalar_subquery())
+                self._require_bytes(names, here, most_bytes)
                 # The sort selects only names: sorting whole rows would copy their texts.
                 statement = sa.select(*columns).where(here).order_by(*order)
             else:
                 statement = self._page(sa.select(*columns), order, limit, start)
             found = self._fw.tx.rows(statement)
-        return self._shown(wanted, found)
+        return self._shown(names, found)
 
     def narrow(self, newest: int, filters: Sequence[Any], fields: Sequence[str]) -> None:
         """Restrict the query to the `newest` matches, and of these to those that match `filters`.
@@ -190,8 +190,8 @@ class Query:
             found = self.rows(fields, order_by, limit, start)
             short = len(found) < limit and (found or not start)
             return found, start + len(found) if short else self.count(max_count)
-        wanted = list(dict.fromkeys(fields))
-        columns = [self._column(name) for name in wanted]
+        names = list(dict.fromkeys(fields))
+        columns = [self._column(name) for name in names]
         if self._fw.rights.excludes(self._meta):
             return [], 0
         # Rows and count in one statement: a narrowed query has no index, so a separate count would
@@ -203,7 +203,7 @@ class Query:
             )
         if not rows:
             return [], self.count(max_count) if start else 0
-        found = self._shown(wanted, [row[:-1] for row in rows])
+        found = self._shown(names, [row[:-1] for row in rows])
         return found, min(int(rows[0][-1]), max_count)
 
     def _page(
@@ -214,27 +214,27 @@ class Query:
             select = select.limit(limit)
         return select.offset(start) if start else select
 
-    def _shown(self, wanted: Sequence[str], found: Iterable[Row]) -> list[dict[str, Any]]:
+    def _shown(self, names: Sequence[str], found: Iterable[Row]) -> list[dict[str, Any]]:
         """Return rows of these columns as dicts, with values as in JSON."""
-        readers = [_reader(self._meta, name) for name in wanted]
+        readers = [_reader(self._meta, name) for name in names]
         return [
-            {name: read(value) for name, read, value in zip(wanted, readers, row, strict=True)}
+            {name: read(value) for name, read, value in zip(names, readers, row, strict=True)}
             for row in found
         ]
 
-    def _most_of_a_row(self, wanted: Sequence[str]) -> float:
+    def _most_of_a_row(self, names: Sequence[str]) -> float:
         """Return the maximum size in bytes of a row of these fields, as JSON."""
-        return sum(_most_bytes(self._meta, name) + len(name) + _VALUE_OVERHEAD for name in wanted)
+        return sum(_most_bytes(self._meta, name) + len(name) + _VALUE_OVERHEAD for name in names)
 
-    def _require_bytes(self, wanted: Sequence[str], here: Any, max_bytes: float) -> None:
+    def _require_bytes(self, names: Sequence[str], here: Any, max_bytes: float) -> None:
         """Raises: ValidationError when the rows selected by `here` hold more than `max_bytes`."""
-        columns = (self._table.c[name] for name in wanted)
+        columns = (self._table.c[name] for name in names)
         texts = [column for column in columns if isinstance(column.type, sa.Text)]
         sizes = [sa.func.coalesce(sa.func.sum(Octets(text)), 0) for text in texts]
         row = self._fw.tx.one(sa.select(sa.func.count(), *sizes).where(here))
         assert row is not None  # an aggregate always returns a row
         rows, *sums = map(int, row)
-        held = sum(sums) + rows * sum(len(name) + _VALUE_OVERHEAD for name in wanted)
+        held = sum(sums) + rows * sum(len(name) + _VALUE_OVERHEAD for name in names)
         if held > max_bytes:
             raise ValidationError(
                 f"These {rows} rows have {_in_mib(held)} MiB; a response has at most"
@@ -296,12 +296,12 @@ class Query:
             return sa.or_(*(self._condition([each, *triple[1:]]) for each in name))
         column = self._column(name)
         if operator == "is null":
-            wanted = triple[2] if len(triple) == 3 else None  # left out or null: true
-            if wanted not in (True, False, None):
+            expected = triple[2] if len(triple) == 3 else None  # left out or null: true
+            if expected not in (True, False, None):
                 raise BadRequestError(
                     "is null must have true or false as its value.", field="filters"
                 )
-            return column.is_(None) if wanted is None or wanted else column.is_not(None)
+            return column.is_(None) if expected is None or expected else column.is_not(None)
         if not isinstance(operator, str) or operator not in _COMPARE or len(triple) != 3:
             raise BadRequestError(f"op must be one of {', '.join(OPERATORS)}.", field="filters")
         if triple[2] is None and operator in _NULL_OPERATORS:
@@ -419,8 +419,8 @@ def _operand(meta: Meta, name: str, operator: str, value: Any) -> Any:
     if operator in _LIST_OPERATORS or operator == "between":
         is_range = operator == "between"
         if not isinstance(value, list | tuple) or (is_range and len(value) != 2):
-            wanted = "a list of two values" if is_range else "a list"
-            raise BadRequestError(f"{operator} must have {wanted} as its value.", field="filters")
+            expected = "a list of two values" if is_range else "a list"
+            raise BadRequestError(f"{operator} must have {expected} as its value.", field="filters")
         return [_one_operand(meta, name, each) for each in value]
     return _one_operand(meta, name, value)
 

@@ -140,7 +140,7 @@ def _shaped_rows(
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise BadRequestError(f"{table.name} must be {table.wanted}.", field=table.name)
+        raise BadRequestError(f"{table.name} must be {table.expected}.", field=table.name)
     child = child_of(table)
     stored = {} if base.stored is None else {r.name: r for r in rows_of(base.stored, table)}
     blank = _Base(fw, child, None)
@@ -219,10 +219,10 @@ def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str
         raise BadRequestError(f"limit must be between 1 and {MAX_PAGE_SIZE}.", field="limit")
     if start < 0:
         raise BadRequestError("start must be 0 or more.", field="start")
-    wanted = query.Query(fw, meta, filters, ignore_permissions=False)
-    data = wanted.rows(fields, listing.get("order_by"), limit, start, most_bytes=MAX_LIST_BYTES)
+    matching = query.Query(fw, meta, filters, ignore_permissions=False)
+    data = matching.rows(fields, listing.get("order_by"), limit, start, most_bytes=MAX_LIST_BYTES)
     short = len(data) < limit and (data or not start)  # the page shows the total
-    return {"data": data, "total": start + len(data) if short else wanted.count()}
+    return {"data": data, "total": start + len(data) if short else matching.count()}
 
 
 def read(fw: Fw, doctype: str, name: str) -> dict[str, Any]:

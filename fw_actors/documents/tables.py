@@ -275,10 +275,10 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
         columns were created for another type.
     """
     changed, problems = [], []
-    wanted = list(tables)
+    all_tables = list(tables)
     # Checked first: CREATE INDEX waits for every writer, even if the index already exists.
-    layouts = tx.layouts([each.table.name for each in wanted])
-    for each, (present, there) in zip(wanted, layouts, strict=True):
+    layouts = tx.layouts([each.table.name for each in all_tables])
+    for each, (present, there) in zip(all_tables, layouts, strict=True):
         if not present:
             tx.run(each.creation)
         missing = [c for c in each.table.columns if present and c.name not in present]

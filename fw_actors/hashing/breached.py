@@ -70,11 +70,11 @@ class BreachedPasswords:
     def lists(self, password: str) -> bool:
         """Return whether the file has the hash of a password."""
         text = password.encode("utf-8", "surrogatepass")
-        wanted = hashlib.sha1(text, usedforsecurity=False).hexdigest().upper().encode()
+        digest = hashlib.sha1(text, usedforsecurity=False).hexdigest().upper().encode()
         low, high = 0, self._size  # the line, if it is there, begins in [low, high)
         while low < high:
             begin, end, found = self._line_around((low + high) // 2)
-            cut = wanted[: len(found)]
+            cut = digest[: len(found)]
             if found == cut:
                 return True
             if found < cut:

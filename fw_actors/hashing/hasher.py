@@ -84,14 +84,14 @@ def parameters_of(stored: str | None) -> argon2.Parameters | None:
     form = _ARGON2.fullmatch(stored) if stored else None
     if stored is None or form is None or not all(map(_is_base64, form.groups())):
         return None
-    asked = argon2.extract_parameters(stored)
+    params = argon2.extract_parameters(stored)
     within_limits = (
-        asked.memory_cost <= MAX_ARGON2.memory_kib
-        and asked.time_cost <= MAX_ARGON2.time
-        and asked.parallelism <= MAX_ARGON2.parallelism
-        and asked.memory_cost >= _LANE_KIB * asked.parallelism
+        params.memory_cost <= MAX_ARGON2.memory_kib
+        and params.time_cost <= MAX_ARGON2.time
+        and params.parallelism <= MAX_ARGON2.parallelism
+        and params.memory_cost >= _LANE_KIB * params.parallelism
     )
-    return asked if within_limits else None
+    return params if within_limits else None
 
 
 def _is_base64(text: str) -> bool:
@@ -107,9 +107,9 @@ HashCost = Argon2 | ImportedCost
 
 def cost_of(stored: str | None) -> HashCost | None:
     """Return the cost of a stored hash; None for one that cannot be verified."""
-    asked = parameters_of(stored)
-    if asked is not None:
-        return Argon2(asked.memory_cost, asked.time_cost, asked.parallelism)
+    params = parameters_of(stored)
+    if params is not None:
+        return Argon2(params.memory_cost, params.time_cost, params.parallelism)
     imported = imported_or_none(stored) if stored else None
     return None if imported is None else imported.cost
 
@@ -484,14 +484,14 @@ class Hasher:
         return HasherStatistics(slots.begun - self._withheld, slots.running, slots.waiting)
 
     def _verify(self, stored: str | None, password: str, decoy: HashCost) -> PasswordCheck:
-        asked = parameters_of(stored)
-        imported = imported_or_none(stored) if stored and asked is None else None
+        params = parameters_of(stored)
+        imported = imported_or_none(stored) if stored and params is None else None
         if imported is not None:
             return self._verify_imported(imported, password, decoy)
-        if stored is None or asked is None:
+        if stored is None or params is None:
             return self._refuse(decoy, password)
         if len(password) > MAX_RUNES:
-            own = Argon2(asked.memory_cost, asked.time_cost, asked.parallelism)
+            own = Argon2(params.memory_cost, params.time_cost, params.parallelism)
             return self._refuse(own, password)
         try:
             self.argon2_hasher.verify(stored, _bytes(password))
@@ -500,7 +500,7 @@ class Hasher:
         except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
             # A damaged hash fails at once, which the response time would reveal.
             return self._refuse(decoy, password)
-        return PasswordCheck(True, outdated=asked != self._live)
+        return PasswordCheck(True, outdated=params != self._live)
 
     def _verify_imported(
         self, stored: ImportedHash, password: str, decoy: HashCost

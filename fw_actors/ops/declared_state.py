@@ -343,7 +343,7 @@ def _is_same(field: Any, declared: Any, stored: Any, place: str) -> bool:
     try:
         return bool(field.is_same(field.hold(declared), stored))
     except ShapeError:
-        raise ValidationError(f"{place}: {field.name} must be {field.wanted}.") from None
+        raise ValidationError(f"{place}: {field.name} must be {field.expected}.") from None
 
 
 def _has_secret(fw: Fw, name: str, secret: str) -> bool:

@@ -286,7 +286,7 @@ class JobControl:
         )
 
     def listed(
-        self, fw: Fw, asked: JobFilter, limit: int = JOBS_LISTED, before: int | None = None
+        self, fw: Fw, filters: JobFilter, limit: int = JOBS_LISTED, before: int | None = None
     ) -> list[JobFacts]:
         """Return jobs, newest first; only those older than job `before`.
 
@@ -301,7 +301,7 @@ class JobControl:
         require_administering(fw.rights, _ACT)
         if not 1 <= limit <= MAX_JOBS_LISTED:
             raise BadRequestError(f"limit must be between 1 and {MAX_JOBS_LISTED}.", field="limit")
-        return _found(fw.tx, asked, limit, before, lock=False)
+        return _found(fw.tx, filters, limit, before, lock=False)
 
     def functions(self, fw: Fw) -> list[str]:
         """Return the functions of jobs and the templates of mails in the queues, at most 1,000.
@@ -330,7 +330,7 @@ class JobControl:
         """
         return self._change(fw, number, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete)
 
-    def retry_matching(self, fw: Fw, asked: JobFilter, before: int | None = None) -> ChangedJobs:
+    def retry_matching(self, fw: Fw, filters: JobFilter, before: int | None = None) -> ChangedJobs:
         """Retry up to 500 matching jobs that have failed or are scheduled, the newest first.
 
         A caller repeats it with `before` as the result's `next` until that is None. `before`
@@ -339,16 +339,16 @@ class JobControl:
         Raises: as `listed`.
         """
         return self._change_many(
-            fw, asked, before, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due
+            fw, filters, before, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due
         )
 
-    def cancel_matching(self, fw: Fw, asked: JobFilter, before: int | None = None) -> ChangedJobs:
+    def cancel_matching(self, fw: Fw, filters: JobFilter, before: int | None = None) -> ChangedJobs:
         """Cancel up to 500 matching jobs that are not in progress; repeat as `retry_matching`.
 
         Raises: as `listed`.
         """
         return self._change_many(
-            fw, asked, before, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete
+            fw, filters, before, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete
         )
 
     def _change(
@@ -371,7 +371,7 @@ class JobControl:
     def _change_many(
         self,
         fw: Fw,
-        asked: JobFilter,
+        filters: JobFilter,
         before: int | None,
         action: Action,
         refused: dict[JobState, str],
@@ -379,10 +379,10 @@ class JobControl:
     ) -> ChangedJobs:
         require_administering(fw.rights, _ACT)
         states = tuple(state for state in JobState if state not in refused)
-        found = _found(fw.tx, asked, MAX_CHANGED_JOBS, before, lock=True, states=states)
+        found = _found(fw.tx, filters, MAX_CHANGED_JOBS, before, lock=True, states=states)
         if found:
             change(fw, found)
-            given = {name: value for name, value in msgspec.to_builtins(asked).items() if value}
+            given = {name: value for name, value in msgspec.to_builtins(filters).items() if value}
             self._audit.record(fw, action, "", {"jobs": len(found), **given})
         return ChangedJobs(len(found), found[-1].id if len(found) == MAX_CHANGED_JOBS else None)
 
@@ -462,25 +462,25 @@ def newest_jobs(tx: Tx, limit: int) -> list[JobFacts]:
 
 def _found(
     tx: Tx,
-    asked: JobFilter,
+    filters: JobFilter,
     limit: int,
     before: int | None,
     *,
     lock: bool,
     states: Sequence[JobState] = tuple(JobState),
 ) -> list[JobFacts]:
-    if asked.queue and asked.queue not in QUEUES:
+    if filters.queue and filters.queue not in QUEUES:
         raise BadRequestError("queue must be app or mail.", field="queue")
-    if asked.state and asked.state not in list(JobState):
+    if filters.state and filters.state not in list(JobState):
         raise BadRequestError(f"state must be one of {', '.join(JobState)}.", field="state")
     now = tx.now
     conditions = _conditions(now)
-    wanted = [state for state in states if asked.state in ("", state)]
+    chosen = [state for state in states if filters.state in ("", state)]
     query = sa.select(*_COLUMNS).where(
-        _J.queue.in_((asked.queue,) if asked.queue else QUEUES),
-        sa.or_(sa.false(), *(conditions[state] for state in wanted)),
+        _J.queue.in_((filters.queue,) if filters.queue else QUEUES),
+        sa.or_(sa.false(), *(conditions[state] for state in chosen)),
     )
-    for column, value in ((_J.function, asked.function), (_J.user, asked.user)):
+    for column, value in ((_J.function, filters.function), (_J.user, filters.user)):
         if value:
             query = query.where(column == value)
     if before is not None:

@@ -149,7 +149,7 @@ class Context:
         served = waiter.serves if waiter is not None else None
         if served is None or served.answered:
             return inf
-        if not served.wanted or served.orphaned:
+        if not served.awaited or served.orphaned:
             return 0.0
         return max(0.0, served.due - self.time())
 

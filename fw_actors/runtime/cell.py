@@ -290,7 +290,7 @@ class ActorCell(ABC):
         if self._inspections is None:
             self._inspections = deque()
         if len(self._inspections) >= MAX_INSPECTIONS:  # remove those that timed out
-            self._inspections = deque(waiting for waiting in self._inspections if waiting.wanted)
+            self._inspections = deque(waiting for waiting in self._inspections if waiting.awaited)
         if len(self._inspections) >= MAX_INSPECTIONS:
             raise MailboxFull(self.name, MAX_INSPECTIONS, "inspections")
         self._inspections.append(reply)
@@ -404,7 +404,7 @@ class ActorCell(ABC):
         """Detach the reply to the current message from the handler's return value."""
         reply, self._current = self._current, None
         if reply is None or reply.sent:  # the message was told, or its reply is kept already
-            return PendingReply(self, Message(), wanted=False)
+            return PendingReply(self, Message(), awaited=False)
         reply.detached = True
         (self.operations or operations_of(self)).pending[reply] = None
         return reply
@@ -416,7 +416,7 @@ class ActorCell(ABC):
         if not operations_of(self).stash(item):
             full = MailboxFull(self.name, self.policy.max_stash, "stashed messages")
             self._discard(item, DeadLetterReason.FULL, full)
-        return PendingReply(self, Message(), wanted=False) if reply is None else reply
+        return PendingReply(self, Message(), awaited=False) if reply is None else reply
 
     def unstash(self) -> None:
         """Handle the stashed messages before all others in the mailbox."""
@@ -480,7 +480,7 @@ class ActorCell(ABC):
                 item: Any = self._next_item(actor) if self.control_due else take()
                 kind = type(item)
                 if kind is PendingReply:  # an asked message, or one with context variables
-                    if not item.wanted or (item.parent is not None and item.abandon_orphan()):
+                    if not item.awaited or (item.parent is not None and item.abandon_orphan()):
                         self.cancelled += 1
                         continue
                     self._current = self.serves = reply = item
@@ -543,7 +543,7 @@ class ActorCell(ABC):
                 self._wanted_scope = None
         if scope.cancelled_caught:
             self._current = None  # there is no asker any more
-            if request is not None and request.wanted:
+            if request is not None and request.awaited:
                 request.abandon(AskTimeout(self.name, 0.0))
 
     def asker_gone(self, request: PendingReply[Any]) -> None:
@@ -637,7 +637,7 @@ class ActorCell(ABC):
 
     def _show(self, tracer: Callable[[Message], object], item: Item | None) -> None:
         if isinstance(item, PendingReply):
-            item = item.message if item.wanted else None
+            item = item.message if item.awaited else None
         if item is None:
             return
         try:

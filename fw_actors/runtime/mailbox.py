@@ -273,7 +273,7 @@ class Stash:
 
 
 def _is_wanted(item: Item) -> bool:
-    return not isinstance(item, PendingReply) or item.wanted
+    return not isinstance(item, PendingReply) or item.awaited
 
 
 MAX_FROM_THREADS: Final = 10_000

@@ -60,13 +60,13 @@ WOKEN: Final = NoValue()
 class PendingReply(msgspec.Struct, Generic[R], eq=False):
     """A request in a mailbox, and its answer. See `Context.keep_reply`.
 
-    `cell` is the actor to which it was sent. `wanted` tells whether the asker still waits,
+    `cell` is the actor to which it was sent. `awaited` tells whether the asker still waits,
     `detached` whether a handler will answer later, which makes it a pending operation of the actor.
     """
 
     cell: ActorCell
     message: Message
-    wanted: bool = True
+    awaited: bool = True
     parent: PendingReply[Any] | None = None
     """The request whose handler sent this one."""
     carried: Carried | None = None
@@ -102,7 +102,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         """Whether the asker needs the answer only for a request whose own asker stopped waiting."""
         parent = self.parent
         while parent is not None and not parent.answered:
-            if not parent.wanted:
+            if not parent.awaited:
                 return True
             parent = parent.parent
         return False
@@ -132,7 +132,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
     def abandon(self, error: ActorError) -> None:
         """Raise `error` in the asker because the actor cannot answer any more."""
-        if self.wanted:
+        if self.awaited:
             self._error = error
             self._close()
 
@@ -149,7 +149,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         if self.detached and get_ident() != self.cell.runtime.thread:
             self._check_thread()
         self.answered = True
-        if self.wanted:
+        if self.awaited:
             self._value, self._error = value, error
             self._close()
         else:
@@ -169,7 +169,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
         `due` is the same deadline as a time, if it comes from another request.
         """
-        if self.wanted:
+        if self.awaited:
             self.set_deadline(seconds, due)
             self._asker = current_task()
             await wait_task_rescheduled(self._withdraw)
@@ -198,7 +198,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             left = served.due - self.cell.runtime.deadlines.now()
             if seconds is None or left < seconds:
                 seconds, due = left, served.due
-            if seconds <= 0 or not served.wanted or served.orphaned:
+            if seconds <= 0 or not served.awaited or served.orphaned:
                 raise AskTimeout(self.cell.name, 0.0)
         return (None, None) if seconds == inf else (seconds, due)
 
@@ -224,7 +224,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
     def expire(self) -> None:
         """Raise AskTimeout in the asker because its deadline has passed."""
-        if self.wanted:
+        if self.awaited:
             self._error = AskTimeout(self.cell.name, self._seconds)
             self._close()
             self.cell.asker_gone(self)
@@ -234,7 +234,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         return Abort.SUCCEEDED
 
     def _close(self) -> None:
-        self.wanted = False
+        self.awaited = False
         if self._deadline is not None:
             self._deadline.pop(self, None)
             self._deadline = None

@@ -481,10 +481,10 @@ class DatabaseRestore:
         # All but the statement that makes the schema, which is there already.
         made = re.compile(rf"\d+; \d+ \d+ SCHEMA - {re.escape(schema)} ")
         contents = _run([program, "--list", str(file)], passed).splitlines(keepends=True)
-        wanted = "".join(line for line in contents if not made.match(line))
+        kept = "".join(line for line in contents if not made.match(line))
         command = [program, "--no-owner", "--exit-on-error", "--single-transaction"]
         command += ["--use-list=/dev/stdin", f"--dbname={arguments}", str(file)]
-        _run(command, passed, wanted)
+        _run(command, passed, kept)
         with _connected(self._url) as connection:
             if not _has_table(connection, "fw_meta"):
                 raise ConfigurationError(

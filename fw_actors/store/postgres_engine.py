@@ -64,8 +64,8 @@ class _TypeCompiler(PGTypeCompiler):
 
 def _collation(type_: String, *, type_expression: object = None, **_: Any) -> str:
     """Return the collation of a column in its definition; a cast has none."""
-    wanted = isinstance(type_expression, Column) and type_.collation is None
-    return _BY_CODE_POINT if wanted else ""
+    needs_collation = isinstance(type_expression, Column) and type_.collation is None
+    return _BY_CODE_POINT if needs_collation else ""
 
 
 class PostgresDialect(dialect):

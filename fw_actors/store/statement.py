@@ -185,8 +185,8 @@ class Form:
         return state.statement, tuple(state.positional_parameters)
 
     def _mismatch(self, params: Mapping[str, Any]) -> StatementError:
-        wanted = ", ".join(dict.fromkeys(self.order)) or "no parameters"
-        return StatementError(f"Takes {wanted}; got {', '.join(params) or 'none'}: {self.text}")
+        expected = ", ".join(dict.fromkeys(self.order)) or "no parameters"
+        return StatementError(f"Takes {expected}; got {', '.join(params) or 'none'}: {self.text}")
 
 
 STATEMENT_CACHE_SIZE: Final = 256

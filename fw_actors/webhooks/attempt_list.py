@@ -143,7 +143,7 @@ class AttemptPage(NamedTuple):
 
 
 def attempt_page(
-    fw: Fw, wanted: AttemptFilter, limit: int, before: AttemptCursor | None = None
+    fw: Fw, filters: AttemptFilter, limit: int, before: AttemptCursor | None = None
 ) -> AttemptPage:
     """Return the newest matching attempts, after `before`.
 
@@ -152,15 +152,15 @@ def attempt_page(
     meta = fw.documents.registry.meta("Webhook Delivery")
     fw.rights.require_in_scope(meta)
     fw.rights.require(meta, "list")
-    _require_valid(wanted, limit)
+    _require_valid(filters, limit)
     tx = fw.tx
     found: list[tuple[Any, ...]] = []
     newest_only = False
     with tx.searching():
-        for source in _sources(wanted):
-            found += tx.rows(source.newest(wanted, limit + 1, before))
-            if source.is_searched(wanted):
-                count = tx.scalar(source.counted(wanted, MAX_SEARCHED_ROWS + 1))
+        for source in _sources(filters):
+            found += tx.rows(source.newest(filters, limit + 1, before))
+            if source.is_searched(filters):
+                count = tx.scalar(source.counted(filters, MAX_SEARCHED_ROWS + 1))
                 newest_only = newest_only or int(str(count)) > MAX_SEARCHED_ROWS
     found.sort(key=lambda row: AttemptCursor(row[0], row[1], row[2]), reverse=True)
     page = found[:limit]
@@ -169,10 +169,10 @@ def attempt_page(
     return AttemptPage(attempts, following, newest_only)
 
 
-def _require_valid(wanted: AttemptFilter, limit: int) -> None:
+def _require_valid(filters: AttemptFilter, limit: int) -> None:
     if not 1 <= limit <= MAX_LIMIT:
         raise BadRequestError(f"limit must be between 1 and {MAX_LIMIT}.", field="limit")
-    if wanted.error is not None and len(wanted.error) > _MAX_ERROR_CHARACTERS:
+    if filters.error is not None and len(filters.error) > _MAX_ERROR_CHARACTERS:
         raise BadRequestError(
             f"error must have at most {_MAX_ERROR_CHARACTERS} characters.", field="error"
         )
@@ -205,7 +205,7 @@ class _Source:
     by_webhook: bool
 
     def newest(
-        self, wanted: AttemptFilter, limit: int, before: AttemptCursor | None
+        self, filters: AttemptFilter, limit: int, before: AttemptCursor | None
     ) -> sa.Select[Any]:
         """Return the statement for the newest attempts after `before`."""
         c = self.columns
@@ -213,10 +213,10 @@ class _Source:
             c.last_attempt.label("ended"), self.delivery.label("delivery"),
             self.position.label("position"), c.webhook, self.number.label("number"), c.status,
             c.response_status, c.error, c.duration_ms, c.replayed,
-        ).where(*self._sought(wanted))  # fmt: skip
+        ).where(*self._sought(filters))  # fmt: skip
         if before is not None:
             select = select.where(c.last_attempt <= before.ended)
-        rest = self._rest(wanted)
+        rest = self._rest(filters)
         order = [c.last_attempt.desc(), self.delivery.desc()]
         if isinstance(self.position, sa.Column):
             order.append(self.position.desc())
@@ -229,41 +229,41 @@ class _Source:
         by_time = [column.desc() for column in (some.c.ended, some.c.delivery, some.c.position)]
         return found.order_by(*by_time).limit(limit)
 
-    def is_searched(self, wanted: AttemptFilter) -> bool:
+    def is_searched(self, filters: AttemptFilter) -> bool:
         """Whether the filter has conditions that no index answers."""
-        return bool(self._rest(wanted))
+        return bool(self._rest(filters))
 
-    def counted(self, wanted: AttemptFilter, max_count: int) -> sa.Select[Any]:
+    def counted(self, filters: AttemptFilter, max_count: int) -> sa.Select[Any]:
         """Return the statement for the number of attempts to search, at most `max_count`."""
         one: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(
             self.columns.last_attempt.table
         )
-        some = one.where(*self._sought(wanted)).limit(max_count)
+        some = one.where(*self._sought(filters)).limit(max_count)
         return sa.select(sa.func.count()).select_from(some.subquery())
 
-    def _sought(self, wanted: AttemptFilter) -> list[sa.ColumnElement[bool]]:
+    def _sought(self, filters: AttemptFilter) -> list[sa.ColumnElement[bool]]:
         c = self.columns
         conditions = [*self.only, c.last_attempt.is_not(None)]
-        if wanted.webhook is not None and self.by_webhook:
-            conditions.append(c.webhook == wanted.webhook)
-        if wanted.since is not None:
-            conditions.append(c.last_attempt >= wanted.since)
-        if wanted.until is not None:
-            conditions.append(c.last_attempt < wanted.until)
+        if filters.webhook is not None and self.by_webhook:
+            conditions.append(c.webhook == filters.webhook)
+        if filters.since is not None:
+            conditions.append(c.last_attempt >= filters.since)
+        if filters.until is not None:
+            conditions.append(c.last_attempt < filters.until)
         return conditions
 
-    def _rest(self, wanted: AttemptFilter) -> list[Any]:
+    def _rest(self, filters: AttemptFilter) -> list[Any]:
         """Return the conditions that no index answers, as functions of the columns."""
         rest: list[Any] = []
-        if wanted.webhook is not None and not self.by_webhook:
-            rest.append(lambda c: c.webhook == wanted.webhook)
-        if wanted.result is not None and not self.only:
-            is_error = wanted.result is AttemptResult.FAILED
+        if filters.webhook is not None and not self.by_webhook:
+            rest.append(lambda c: c.webhook == filters.webhook)
+        if filters.result is not None and not self.only:
+            is_error = filters.result is AttemptResult.FAILED
             rest.append(lambda c: c.error.is_not(None) if is_error else c.error.is_(None))
-        if wanted.response_status is not None:
-            rest.append(lambda c: c.response_status == wanted.response_status)
-        if wanted.error is not None:
-            pattern = wanted.error.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+        if filters.response_status is not None:
+            rest.append(lambda c: c.response_status == filters.response_status)
+        if filters.error is not None:
+            pattern = filters.error.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
             rest.append(lambda c: Like(c.error, f"%{pattern.lower()}%"))
         return rest
 
@@ -276,12 +276,12 @@ _LAST_FAILED: Final = _Source(*_IN_ROW_OF, only=(_D.error.is_not(None),), by_web
 _EARLIER: Final = _Source(_A.delivery, _A.position, _A.number, _A, only=(), by_webhook=True)
 
 
-def _sources(wanted: AttemptFilter) -> Iterable[_Source]:
-    code = wanted.response_status
-    was_sent = wanted.error is None and (code is None or code // 100 == _SUCCESS)
-    if wanted.result is not AttemptResult.FAILED and was_sent:
+def _sources(filters: AttemptFilter) -> Iterable[_Source]:
+    code = filters.response_status
+    was_sent = filters.error is None and (code is None or code // 100 == _SUCCESS)
+    if filters.result is not AttemptResult.FAILED and was_sent:
         yield _LAST_SENT
-    if wanted.result is not AttemptResult.SENT:
+    if filters.result is not AttemptResult.SENT:
         yield _LAST_FAILED
     yield _EARLIER
 

@@ -147,20 +147,20 @@ class Cancellations:
                 "Select the deliveries to cancel: by webhook, by reference or by both.",
                 field="webhook",
             )
-        wanted: list[sa.ColumnElement[bool]] = [_D.status.in_(WAITING)]
+        conditions: list[sa.ColumnElement[bool]] = [_D.status.in_(WAITING)]
         if webhook is not None:
-            wanted.append(_D.webhook == webhook)
+            conditions.append(_D.webhook == webhook)
         if reference is not None:
-            wanted += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
+            conditions += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
         # In no order: sorting a million would be repeated in each step.
         rows = fw.tx.rows(
-            sa.select(_D.name).where(*wanted, ~_IN_FLIGHT).limit(MAX_EXAMINED_DELIVERIES),
+            sa.select(_D.name).where(*conditions, ~_IN_FLIGHT).limit(MAX_EXAMINED_DELIVERIES),
             now=fw.tx.now,
         )
         cancelled = self._cancel(fw, [name for (name,) in rows])
         if len(rows) == MAX_EXAMINED_DELIVERIES:
             return CancelledDeliveries(cancelled, 0, more=True)
-        count = sa.select(sa.func.count()).where(*wanted, _IN_FLIGHT)
+        count = sa.select(sa.func.count()).where(*conditions, _IN_FLIGHT)
         return CancelledDeliveries(cancelled, fw.tx.scalar(count, now=fw.tx.now), more=False)
 
     def _cancel(self, fw: Fw, names: Sequence[str]) -> list[str]:

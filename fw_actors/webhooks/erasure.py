@@ -108,14 +108,14 @@ def erasable(
         raise ValidationError(
             "Select the deliveries to erase: by webhook, reference or until.", field="webhook"
         )
-    wanted = [_OPEN]
+    conditions = [_OPEN]
     if webhook is not None:
-        wanted.append(_D.webhook == webhook)
+        conditions.append(_D.webhook == webhook)
     if reference is not None:
-        wanted += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
+        conditions += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
     if until is not None:
-        wanted.append(_D.last_attempt <= until)
-    found = sa.select(_D.name).where(*wanted).limit(MAX_ERASABLE_DELIVERIES)
+        conditions.append(_D.last_attempt <= until)
+    found = sa.select(_D.name).where(*conditions).limit(MAX_ERASABLE_DELIVERIES)
     return sorted(name for (name,) in fw.tx.rows(found))
 
 

@@ -300,8 +300,8 @@ class EventRecorder(Observer):
         doctype = doc.meta.name
         if self._off or doctype in UNWATCHABLE:
             return
-        wanted = self._subscriptions.of(fw.tx).documents.get((doctype, event))
-        if not wanted:
+        subscribed = self._subscriptions.of(fw.tx).documents.get((doctype, event))
+        if not subscribed:
             return
         if not doc.meta.hooks.isdisjoint(_HOOKS[event]):
             doc = self._as_stored(fw, doc)
@@ -310,7 +310,7 @@ class EventRecorder(Observer):
         name = f"doc.{event}"
         body = {"type": name, "timestamp": iso(fw.tx.now), "data": data}
         payload = msgspec.json.encode(body).decode()
-        recorded = PreparedEvent(wanted, name, payload, (doctype, doc.name))
+        recorded = PreparedEvent(subscribed, name, payload, (doctype, doc.name))
         self._deliveries.record(fw, [recorded])
 
     def _as_stored(self, fw: Fw, doc: DocType) -> DocType:
@@ -401,8 +401,8 @@ class CustomEvents:
     ) -> list[str]:
         """Record an event of the service for all Webhooks except `excluding`; return the ids."""
         event = self._event(fw, name, data, None, None)
-        wanted = [each for each in event.subscriptions if each.webhook != excluding]
-        return self._record_one(fw, event._replace(subscriptions=wanted))
+        subscribed = [each for each in event.subscriptions if each.webhook != excluding]
+        return self._record_one(fw, event._replace(subscriptions=subscribed))
 
     def emit_many(self, fw: Fw, given: object, all_or_nothing: bool) -> list[Emitted]:
         """Record up to 1,000 events; return a result for each, in order.
@@ -453,9 +453,9 @@ class CustomEvents:
         json_data = _json_object(data)
         document = _reference(reference)
         valid_key = _key(key)
-        wanted = () if self._off else self._subscriptions.of(fw.tx).custom.get(event, ())
+        subscribed = () if self._off else self._subscriptions.of(fw.tx).custom.get(event, ())
         payload = f'{{"type":"{event}","timestamp":"{iso(fw.tx.now)}","data":{json_data}}}'
-        return PreparedEvent(wanted, event, payload, document, valid_key)
+        return PreparedEvent(subscribed, event, payload, document, valid_key)
 
     def _without_used_keys(
         self, fw: Fw, planned: Sequence[PreparedEvent | FwError]

@@ -300,8 +300,8 @@ _CALLED: Final = Statement(sa.select(_W.name, _W.title, _W.url).where(_W.name.in
 
 def labels_of(tx: Tx, names: Iterable[str]) -> dict[str, str]:
     """Return the labels of Webhooks by name; names without a Webhook are left out."""
-    wanted = sorted(set(names))
-    rows = tx.rows(_CALLED, names=wanted) if wanted else []
+    distinct = sorted(set(names))
+    rows = tx.rows(_CALLED, names=distinct) if distinct else []
     return {name: label_of_webhook(title, url) for name, title, url in rows}
 
 

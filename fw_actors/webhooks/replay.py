@@ -366,8 +366,8 @@ class BulkReplays:
         again.
         """
         meta = fw.documents.registry.meta(_DELIVERY)
-        wanted = Query(fw, meta, [*json.loads(run.filters), _FINISHED], ignore_permissions=True)
-        return wanted.names_after(run.cursor, run.last, BATCH)
+        matching = Query(fw, meta, [*json.loads(run.filters), _FINISHED], ignore_permissions=True)
+        return matching.names_after(run.cursor, run.last, BATCH)
 
     def carry_out(self, fw: Fw, run: ReplayRun, deliveries: Sequence[str]) -> None:
         """Replay a batch as the user who began the run, or end the run if the batch is empty.

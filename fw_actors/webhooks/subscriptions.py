@@ -342,8 +342,8 @@ def _grouped(rows: list[Row]) -> Subscriptions:
             continue  # bytes, by raw SQL: no delivery could refer to it
         subscription = Subscription(name, max_attempts, row_id, order == BY_DOCUMENT)
         if event_type == DOCUMENT:
-            for event, wanted in zip(DOCUMENT_EVENTS, row[_EVENT_COLUMNS:], strict=True):
-                if wanted:
+            for event, subscribed in zip(DOCUMENT_EVENTS, row[_EVENT_COLUMNS:], strict=True):
+                if subscribed:
                     documents[str(doctype), event].append(subscription)
         elif event_type == CUSTOM:
             custom[str(custom_event)].append(subscription)

@@ -228,17 +228,17 @@ class _ConsoleServer:
 
     async def _answer(self, line: bytes) -> object:
         try:
-            asked = msgspec.json.decode(line, type=ConsoleCommand)
-            if asked.do == "view":
-                return {"view": await self._console.view(asked.after)}
-            if asked.do == "history":
+            command = msgspec.json.decode(line, type=ConsoleCommand)
+            if command.do == "view":
+                return {"view": await self._console.view(command.after)}
+            if command.do == "history":
                 return {"history": await self._console.history()}
-            if asked.do == "metrics":
+            if command.do == "metrics":
                 return {"metrics": (await self._metrics()).decode()}
-            action = self._actions.get(asked.do)
+            action = self._actions.get(command.do)
             if action is None:
-                raise BadRequestError(f"There is no action {asked.do[:40]}.")
-            await action(asked.name)
+                raise BadRequestError(f"There is no action {command.do[:40]}.")
+            await action(command.name)
         except (msgspec.DecodeError, UnicodeDecodeError):  # the latter for bytes that are not UTF-8
             return _refused(BadRequestError("A line must be a JSON object with `do`."))
         except FwError as error:

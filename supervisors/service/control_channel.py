@@ -147,16 +147,16 @@ class ControlChannel:
             found.append(frame)
             answered.set()
 
-    async def _answer(self, asked: Frame) -> None:
+    async def _answer(self, request: Frame) -> None:
         try:
-            body = await self._handle(asked.name, asked.body)
+            body = await self._handle(request.name, request.body)
         except Exception as error:
-            if not asked.id:
+            if not request.id:
                 raise
-            self._put(Frame("failed", asked.id, asked.name, f"{type(error).__name__}: {error}"))
+            self._put(Frame("failed", request.id, request.name, f"{type(error).__name__}: {error}"))
         else:
-            if asked.id:
-                self._put(Frame("answer", asked.id, asked.name, body))
+            if request.id:
+                self._put(Frame("answer", request.id, request.name, body))
 
 
 HEALTH_CHECK: Final = "answers"

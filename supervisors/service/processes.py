@@ -262,12 +262,12 @@ class ServingProcess:
 
     async def check(self, seconds: float) -> None:
         """Ask the process whether it works; record the time if it does, and whether it answered."""
-        asked, works = self._channel, False
+        channel, works = self._channel, False
         with suppress(ChannelFailed):
             works = bool(await self._asked(HEALTH_CHECK, seconds, seconds))
         if works:
             self.answered = trio.current_time()
-        if self.is_ready and self._channel is asked:  # else the answer is not that of this process
+        if self.is_ready and self._channel is channel:  # else another process has answered
             self._silent = not works
             self._service.record()
 

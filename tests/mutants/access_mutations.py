@@ -25,7 +25,7 @@ ACCESS: Final = (
         "a breached password is accepted",
         "fw_actors/hashing/breached.py",
         "            if found == cut:\n",
-        "            if found == wanted + cut:\n",
+        "            if found == digest + cut:\n",
         "tests/fw_actors/hashing/test_breached.py",
     ),
     Mutation(

@@ -263,7 +263,7 @@ ASVS_DATA: Final = (
     Mutation(
         "hashes of old parameters are not renewed",
         "fw_actors/hashing/hasher.py",
-        "outdated=asked != self._live",
+        "outdated=params != self._live",
         "outdated=False",
         "tests/fw_actors/hashing/test_hasher.py::test_hash_with_other_parameters_is_outdated",
     ),

@@ -20,7 +20,7 @@ RUNTIME: Final = (
     Mutation(
         "a request that nobody waits for is begun",
         f"{_RUNTIME}/cell.py",
-        "if not item.wanted or (item.parent",
+        "if not item.awaited or (item.parent",
         "if (item.parent",
         _PLAYS,
     ),

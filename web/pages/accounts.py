@@ -62,15 +62,15 @@ def state_conditions(
 
     Raises: BadRequestError for an unknown state; PermissionDeniedError without permission.
     """
-    wanted = query.get(STATE, "")
-    if doctype != "User" or not wanted:
+    state = query.get(STATE, "")
+    if doctype != "User" or not state:
         return ()
     if not fw.rights.administers:
         raise PermissionDeniedError("Only System Managers may filter accounts by state.")
-    if wanted not in list(AccountCondition):
+    if state not in list(AccountCondition):
         states_in_words = ", ".join(AccountCondition)
         raise BadRequestError(f"{STATE} must be one of {states_in_words}.", field=STATE)
-    return states.conditions(fw.tx, AccountCondition(wanted))
+    return states.conditions(fw.tx, AccountCondition(state))
 
 
 def account_view(fw: Fw, states: AccountStates, name: str) -> dict[str, Any]:

@@ -71,12 +71,12 @@ class AttemptPages(FramedPages):
 def attempts_view(fw: Fw, query: Mapping[str, str]) -> dict[str, Any]:
     """Return the template's variables. Raises: BadRequestError, PermissionDeniedError."""
     webhook, result, code = query.get("webhook", ""), query.get("result", ""), query.get("code", "")
-    wanted = attempt_filter(
+    filters = attempt_filter(
         webhook=webhook, result=result, code=_number(code), error=query.get("error", "").strip(),
         since=query.get(FROM), until=query.get(UNTIL),
     )  # fmt: skip
     before = query.get(BEFORE, "")
-    page = attempt_page(fw, wanted, PAGE_SIZE, read_cursor(before) if before else None)
+    page = attempt_page(fw, filters, PAGE_SIZE, read_cursor(before) if before else None)
     kept = {key: value for key, value in query.items() if value and key != BEFORE}
     labels = labels_of(fw.tx, {each.webhook for each in page.attempts})
     older = {**kept, BEFORE: str(page.next)}

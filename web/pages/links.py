@@ -46,7 +46,7 @@ def destinations(
     Only existing documents that the user may read have a path (H-203).
     """
     named: list[dict[str, tuple[str, str]]] = []
-    wanted: dict[str, set[str]] = defaultdict(set)
+    targets: dict[str, set[str]] = defaultdict(set)
     names = list(names)
     for row in rows:
         found = {}
@@ -54,9 +54,13 @@ def destinations(
             target = _target(meta, name, row)
             if target is not None:
                 found[name] = target
-                wanted[target[0]].add(target[1])
+                targets[target[0]].add(target[1])
         named.append(found)
-    there = {(doctype, name) for doctype in wanted for name in _there(fw, doctype, wanted[doctype])}
+    there = {
+        (doctype, name)
+        for doctype, linked in targets.items()
+        for name in _there(fw, doctype, linked)
+    }
     paths = []
     for row, found in zip(rows, named, strict=True):
         of_row = {name: document_path(*target) for name, target in found.items() if target in there}

@@ -437,8 +437,8 @@ def _choosing(name: str, pairs: Sequence[tuple[str, str]], values: Mapping[str, 
 
 def _column(meta: Meta, path: str, kept: Mapping[str, str], name: str) -> ListColumn:
     order = {name: "ascending", f"-{name}": "descending"}.get(kept.get(SORT, ""), "none")
-    wanted = f"-{name}" if order == "ascending" else name
-    address = _address(path, {**kept, SORT: wanted}, 1)
+    sort = f"-{name}" if order == "ascending" else name
+    address = _address(path, {**kept, SORT: sort}, 1)
     return ListColumn(name, label_of(name), address, order, kind_of(meta, name))
 
 

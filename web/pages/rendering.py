@@ -231,12 +231,12 @@ def local_path(text: str | None) -> str:
     return HOME
 
 
-def sign_in_path(wanted: str, *, ended: bool = False) -> str:
-    """Return the path of the sign-in page that continues to `wanted`.
+def sign_in_path(target: str, *, ended: bool = False) -> str:
+    """Return the path of the sign-in page that continues to `target`.
 
     `ended`: the page states that a session has ended.
     """
-    following = [] if local_path(wanted) == HOME else [f"next={quote(wanted, safe='/')}"]
+    following = [] if local_path(target) == HOME else [f"next={quote(target, safe='/')}"]
     query = "&".join([*following, *(["ended=1"] if ended else [])])
     return f"/login?{query}" if query else "/login"
 
@@ -327,8 +327,8 @@ class Rendering:
         """Redirect to sign in; clear a `sid` that has ended, so that it is not sent again."""
         request = exchange.request
         query = request.query_string.decode("latin-1")
-        wanted = quote(request.path) + (f"?{query}" if query else "")
-        response = redirect(sign_in_path(wanted, ended=exchange.sid is not None))
+        target = quote(request.path) + (f"?{query}" if query else "")
+        response = redirect(sign_in_path(target, ended=exchange.sid is not None))
         if exchange.sid is None:
             return response
         cookie = ("Set-Cookie", clear_cookie(secure=exchange.cookie_is_secure))

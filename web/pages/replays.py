@@ -88,11 +88,11 @@ class ReplayPages(FramedPages):
 
     async def one(self, exchange: Exchange) -> Response:
         """Show a bulk replay: its progress, then its results."""
-        wanted = exchange.argument("run")
+        run_id = exchange.argument("run")
 
         def view(fw: Fw) -> dict[str, Any]:
             return {
-                "run": shown_run(fw, self._gateway.bulk.get(fw, wanted), MAX_COUNTED_DELIVERIES)
+                "run": shown_run(fw, self._gateway.bulk.get(fw, run_id), MAX_COUNTED_DELIVERIES)
             }
 
         return await self._page(exchange, "replay.html", CURRENT, view)
@@ -109,8 +109,8 @@ def replays_of(fw: Fw, webhook: str) -> list[ShownRun]:
 def _webhook(run: ReplayRun) -> str | None:
     """Return the Webhook that a run was limited to, if it was limited to one."""
     filters = json.loads(run.filters)
-    wanted = ("webhook", "=")
-    return next((each[2] for each in filters if tuple(each[:2]) == wanted), None)
+    condition = ("webhook", "=")
+    return next((each[2] for each in filters if tuple(each[:2]) == condition), None)
 
 
 def _triples(filters: Sequence[Any]) -> Iterable[tuple[Any, str, Any]]:

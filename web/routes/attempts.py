@@ -58,13 +58,15 @@ class AttemptRoutes(GatewayRoutes):
     async def attempts(self, exchange: Exchange) -> Response:
         """List attempts of all deliveries, newest first."""
         body = exchange.body
-        asked = body if isinstance(body, AttemptsRequest) else _from_query(exchange.query)
-        wanted = attempt_filter(
-            webhook=asked.webhook, result=asked.result, code=asked.response_status,
-            error=asked.error, since=asked.since, until=asked.until,
+        request = body if isinstance(body, AttemptsRequest) else _from_query(exchange.query)
+        filters = attempt_filter(
+            webhook=request.webhook, result=request.result, code=request.response_status,
+            error=request.error, since=request.since, until=request.until,
         )  # fmt: skip
-        before = _cursor(asked.before)
-        page = await self._read(exchange, lambda fw: attempt_page(fw, wanted, asked.limit, before))
+        before = _cursor(request.before)
+        page = await self._read(
+            exchange, lambda fw: attempt_page(fw, filters, request.limit, before)
+        )
         return json_response(_as_json(page))
 
 

@@ -79,10 +79,12 @@ class JobRoutes(GatewayRoutes):
     async def list(self, exchange: Exchange) -> Response:
         """List jobs of apps and mails, the newest first, at most 500."""
         body = exchange.body
-        asked = body if isinstance(body, ListJobsRequest) else _from_query(exchange.query)
+        request = body if isinstance(body, ListJobsRequest) else _from_query(exchange.query)
         found = await self._read(
             exchange,
-            lambda fw: self._gateway.jobs.listed(fw, _filter(asked), asked.limit, asked.before),
+            lambda fw: self._gateway.jobs.listed(
+                fw, _filter(request), request.limit, request.before
+            ),
         )
         return json_response(JobsResponse([_details(job) for job in found]))
 
@@ -110,8 +112,8 @@ class JobRoutes(GatewayRoutes):
     async def _act_on_many(
         self, exchange: Exchange, act: Callable[[Fw, JobFilter, int | None], ChangedJobs]
     ) -> Response:
-        asked, before = _filter(exchange.body), exchange.body.before
-        changed = await self._write(exchange, lambda fw: act(fw, asked, before))
+        filters, before = _filter(exchange.body), exchange.body.before
+        changed = await self._write(exchange, lambda fw: act(fw, filters, before))
         return json_response(ChangedJobsResponse(*changed))
 
 

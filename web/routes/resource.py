@@ -99,8 +99,8 @@ class ResourceRoutes(GatewayRoutes):
 
     async def listing(self, exchange: Exchange) -> Response:
         """List documents."""
-        doctype, wanted = exchange.argument("doctype"), _listing(exchange.query)
-        found = await self._read(exchange, lambda fw: rest.list_documents(fw, doctype, wanted))
+        doctype, listing = exchange.argument("doctype"), _listing(exchange.query)
+        found = await self._read(exchange, lambda fw: rest.list_documents(fw, doctype, listing))
         return json_response(found)
 
     async def insert(self, exchange: Exchange) -> Response:
@@ -215,15 +215,15 @@ def _doctype_and_name(exchange: Exchange) -> tuple[str, str]:
 
 def _listing(query: Any) -> dict[str, Any]:
     """Return the query's parameters with their types. Raises: BadRequestError naming one."""
-    wanted: dict[str, Any] = {}
+    listing: dict[str, Any] = {}
     for name, text in query.items():
         if name in ("filters", "fields"):
-            wanted[name] = read_argument(text, name)
+            listing[name] = read_argument(text, name)
         elif name == "order_by":
-            wanted[name] = text
+            listing[name] = text
         else:
-            wanted[name] = whole_number(query, name)
-    return wanted
+            listing[name] = whole_number(query, name)
+    return listing
 
 
 class MethodRoutes(GatewayRoutes):

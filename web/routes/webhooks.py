@@ -444,11 +444,11 @@ class BulkReplayRoutes(GatewayRoutes):
     async def progress(self, exchange: Exchange) -> Response:
         """Return the progress and results of a bulk replay; by default of the last one."""
         body = exchange.body
-        wanted = body.run if isinstance(body, ProgressRequest) else exchange.query.get("run")
+        run_id = body.run if isinstance(body, ProgressRequest) else exchange.query.get("run")
         bulk = self._gateway.bulk
 
         def read(fw: Fw) -> ReplayRunDetails | None:
-            run = bulk.progress(fw) if wanted is None else bulk.get(fw, wanted)
+            run = bulk.progress(fw) if run_id is None else bulk.get(fw, run_id)
             return _or_none(fw, run)
 
         return _run_response(await self._read(exchange, read))

@@ -229,7 +229,7 @@ async def test_job_list_names_a_bad_filter_or_limit(site: VirtualSite) -> None:
         ("limit", JobFilter(), 501),
     ):
         with pytest.raises(BadRequestError) as refused:
-            await site.do(partial(control.listed, asked=asked, limit=limit))
+            await site.do(partial(control.listed, filters=asked, limit=limit))
         assert refused.value.extra["field"] == field
 
 

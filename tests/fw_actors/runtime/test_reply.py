@@ -113,7 +113,7 @@ async def test_ask_cancellation_before_answer_wins(runtime: Runtime, nursery: tr
         nursery.start_soon(ask)
         await wait_all_tasks_blocked()
         scope.cancel()
-        assert not desk.slots[0].wanted
+        assert not desk.slots[0].awaited
         desk.slots[0].answer("yes")
         await wait_all_tasks_blocked()
         assert (got, scope.cancelled_caught) == ([], True)
@@ -236,7 +236,7 @@ async def test_kept_reply_of_a_told_message_is_unwanted(runtime: Runtime) -> Non
     async with runtime.running("a", lambda: desk) as ref:
         ref.tell(DeskQuestion())
         await wait_all_tasks_blocked()
-        assert not desk.slots[0].wanted
+        assert not desk.slots[0].awaited
         desk.slots[0].answer("to nobody")
 
 
