@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _STDIN: Final = "-"
 _LINES_PER_TRANSACTION: Final = 500
 _BYTES_PER_TRANSACTION: Final = 4 * 1024 * 1024
+_CHUNK_BYTES: Final = 1024 * 1024
 _DUPLICATE: Final = "DuplicateError"
 _MAX_SHOWN_REFUSALS: Final = 1_000
 OVERLOADED_ATTEMPTS: Final = 30
@@ -83,8 +85,9 @@ def emit(
 ) -> None:
     """Emit the custom event NAME, or the events of a file.
 
-    A file is emitted 500 lines at a time, each part in one transaction. If it was interrupted, run
-    it again: events whose key was emitted are skipped.
+    A file is emitted 500 lines at a time, each part in one transaction; the lines of a pipe are
+    emitted as they arrive. If it was interrupted, run it again: events whose key was emitted are
+    skipped.
     """
     if (name is None) == (source is None):
         raise click.UsageError("Give the NAME of one event, or a file of events with --file.")
@@ -127,21 +130,30 @@ def _near(event: str, fw: Fw) -> str:
 
 def _emit_file(context: CommandContext, source: str, *, as_json: bool) -> None:
     with ExitStack() as stack:
-        size, stream = 0, sys.stdin.buffer
+        size, descriptor = 0, 0
         if source != _STDIN:
             try:
-                stream = stack.enter_context(Path(context.cwd, source).open("rb"))
+                file = stack.enter_context(Path(context.cwd, source).open("rb", buffering=0))
             except OSError as error:
                 raise CommandFailed(f"{source} cannot be read: {error.strerror}.") from None
-            size = Path(stream.name).stat().st_size
+            descriptor = file.fileno()
+        status = os.fstat(descriptor)
+        is_stream = not stat.S_ISREG(status.st_mode)
+        if source != _STDIN:
+            size = status.st_size
         advance = stack.enter_context(progress("emitting"))
         result = Emission()
+        lines = _EventLines(result, is_stream=is_stream)
 
         async def use(site: Site) -> None:
-            for batch in _batches(stream, result):
-                await _emit_batch(site, batch.events, result)
-                result.lines = batch.last_line
-                advance(batch.read, max(size, batch.read) if size else None)  # None: stdin
+            is_open = True
+            while is_open:
+                chunk = await _read_chunk(descriptor)
+                is_open = bool(chunk)
+                for batch in lines.feed(chunk):
+                    await _emit_batch(site, batch.events, result)
+                    result.lines = batch.last_line
+                    advance(batch.read, max(size, batch.read) if size else None)  # None: stdin
 
         try:
             context.on_site(use)
@@ -160,6 +172,17 @@ def _emit_file(context: CommandContext, source: str, *, as_json: bool) -> None:
         raise CommandFailed(f"{refused}; the others were emitted.")
 
 
+async def _read_chunk(descriptor: int) -> bytes:
+    """Return the next bytes of a file, or those that a stream has; nothing at its end.
+
+    In a thread: while a stream has nothing, the program's subscriptions are kept up to date (B-49).
+    The descriptor is read without a Python file, whose lock an abandoned read would hold at exit.
+    """
+    import trio
+
+    return await trio.to_thread.run_sync(os.read, descriptor, _CHUNK_BYTES, abandon_on_cancel=True)
+
+
 class _Batch(NamedTuple):
     """The events of some lines, with their line numbers; the number of the last line; and how many
     bytes of the file were read."""
@@ -169,42 +192,62 @@ class _Batch(NamedTuple):
     read: int
 
 
-def _batches(stream: IO[bytes], result: Emission) -> Iterator[_Batch]:
-    """Yield the events of up to 500 lines and about 4 MiB; a part may have none."""
-    from fw_actors.errors import BadRequestError
+class _EventLines:
+    """Divides a file of events into batches for one transaction each."""
 
-    batch: list[tuple[int, dict[str, Any]]] = []
-    read = number = begun = 0
-    while line := stream.readline(LARGE_BODY_BYTES + 1):
-        number += 1
-        read += len(line)
-        if len(line) > LARGE_BODY_BYTES:
-            read += _skip_line(stream)
-            _refuse(result, number, f"A line must have at most {LARGE_BODY_BYTES // 1024} KiB.")
+    def __init__(self, result: Emission, *, is_stream: bool) -> None:
+        """`result` gets the refused lines. The lines of a stream are a batch as soon as the stream
+        has no more at the moment: the next ones may take hours."""
+        self._result, self._is_stream = result, is_stream
+        self._rest = b""  # the beginning of the next line
+        self._is_too_long = False  # the next line is, and its beginning is dropped
+        self._number = self._read = self._begun = 0
+        self._events: list[tuple[int, dict[str, Any]]] = []
+
+    def feed(self, chunk: bytes) -> Iterator[_Batch]:
+        """Yield the batches that are complete with `chunk`; no bytes are the end of the file."""
+        *lines, rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            self._read += len(line) + 1
+            self._add(line)
+            is_long = self._read - self._begun >= _BYTES_PER_TRANSACTION
+            if is_long or len(self._events) == _LINES_PER_TRANSACTION:
+                yield self._batch()
+        if not chunk and (rest or self._is_too_long):
+            self._read += len(rest)
+            self._add(rest)
+            rest = b""
+        if len(rest) > LARGE_BODY_BYTES:
+            self._read += len(rest)
+            self._is_too_long, rest = True, b""
+        self._rest = rest
+        if not chunk or self._is_stream:
+            yield self._batch()
+
+    def _batch(self) -> _Batch:
+        events, self._events, self._begun = self._events, [], self._read
+        return _Batch(events, self._number, self._read)
+
+    def _add(self, line: bytes) -> None:
+        from fw_actors.errors import BadRequestError
+
+        self._number += 1
+        if self._is_too_long or len(line) > LARGE_BODY_BYTES:
+            self._is_too_long = False
+            self._refuse(f"A line must have at most {LARGE_BODY_BYTES // 1024} KiB.")
         elif line.strip():
             try:
                 event = _read_json(line)
             except BadRequestError as refusal:
-                _refuse(result, number, refusal.message)
+                self._refuse(refusal.message)
             else:
                 if isinstance(event, dict):
-                    batch.append((number, event))
+                    self._events.append((self._number, event))
                 else:
-                    _refuse(result, number, "A line must be a JSON object.")
-        if len(batch) == _LINES_PER_TRANSACTION or read - begun >= _BYTES_PER_TRANSACTION:
-            yield _Batch(batch, number, read)
-            batch, begun = [], read
-    yield _Batch(batch, number, read)
+                    self._refuse("A line must be a JSON object.")
 
-
-def _skip_line(stream: IO[bytes]) -> int:
-    """Read the rest of a line in parts; return its length."""
-    skipped = 0
-    while part := stream.readline(LARGE_BODY_BYTES):
-        skipped += len(part)
-        if part.endswith(b"\n"):
-            break
-    return skipped
+    def _refuse(self, message: str) -> None:
+        _refuse(self._result, self._number, message)
 
 
 async def _emit_batch(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -129,6 +131,43 @@ def test_emit_file_reads_standard_input(fw: CommandLine, hook: str) -> None:
         process = fw.process("webhooks", "emit", "--file", "-", stdin=lines, stderr=subprocess.PIPE)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "Emitted 3 events, 3 deliveries.\n", "")
+
+
+def wait_for_deliveries(fw: CommandLine, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while len(deliveries(fw)) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_emit_file_emits_lines_of_a_pipe_as_they_arrive(fw: CommandLine, hook: str) -> None:
+    """Although the next line is not complete (C-131). Ctrl-C ends the command at once."""
+    process = fw.process("webhooks", "emit", "--file", "-")
+    assert process.stdin is not None
+    process.stdin.write('{"name": "a.b", "data": {}}\n{"name"')
+    process.stdin.flush()
+    wait_for_deliveries(fw, 1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) != 0
+    out, err = process.communicate()
+    assert (out, err.splitlines()[0]) == ("", "Interrupted after line 1: 1 event emitted.")
+    assert "Fatal" not in err
+
+
+def test_emit_file_uses_webhooks_saved_while_a_pipe_is_silent(fw: CommandLine) -> None:
+    """With `ops.subscriptionRefresh`, a second after they were saved (B-49)."""
+    policy = {"site": {"name": "test"}, "ops": {"subscriptionRefresh": True}}
+    (fw.folder / "fw.json").write_text(json.dumps(policy))
+    fw.done("webhooks", "add", "http://127.0.0.1:9/", "--event", "a.c")
+    process = fw.process("webhooks", "emit", "--file", "-")
+    assert process.stdin is not None
+    process.stdin.write('{"name": "a.c", "data": {}, "key": "1"}\n')
+    process.stdin.flush()
+    wait_for_deliveries(fw, 1)
+    make_hook(fw, "https://example.test/hook")
+    time.sleep(1.0)
+    out, err = process.communicate('{"name": "a.b", "data": {}, "key": "2"}\n', timeout=60)
+    assert (process.returncode, out, err) == (0, "Emitted 2 events, 2 deliveries.\n", "")
 
 
 def test_emit_file_with_long_lines_is_emitted_whole(fw: CommandLine, hook: str) -> None:
