@@ -208,7 +208,7 @@ def _lease() -> Update:
 
 LEASE: Final = Statement(_lease())
 _COLUMN_OF: Final = {"expired_leases": "deaths"}
-"""The columns of the fields of `LeasedJob` that have other names."""
+"""The columns of the fields of `LeasedJob` that have other names (ADR-216)."""
 CLAIM: Final = Statement(
     _lease().returning(*(JOB.c[_COLUMN_OF.get(name, name)] for name in LeasedJob.__struct_fields__))
 )

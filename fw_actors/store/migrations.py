@@ -349,7 +349,8 @@ def _job_traces(tx: Tx) -> None:
     tx.run(AddColumn(_JOB_TRACES.c.trace_context))
 
 
-# In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
+# In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed. A
+# step only adds what the last release can ignore, whose nodes serve on meanwhile (O-29).
 STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(2, partial(_create_table, table=_API_KEY)),
     MigrationStep(3, partial(_create_table, table=_BULK_REPLAY)),

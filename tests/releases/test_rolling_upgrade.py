@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -79,6 +80,8 @@ def test_rolling_upgrade_loses_and_reorders_nothing(
             name: list(range(ROUNDS)) for name in DOCUMENTS
         }
 
+        errors = re.findall(r"^\S+Z (?:error|critical) .*", older.log(), re.MULTILINE)
+        assert not errors, "statements of an older node must remain valid"
         older.fw("stop")
         again = older.process("start")
         assert again.returncode == (0 if old_build.schema == NEWEST else 1)

@@ -149,6 +149,10 @@ class Installed:
         assert record.url is not None
         return record.url
 
+    def log(self) -> str:
+        """The text of the service's log."""
+        return SitePaths(self.site).log.read_text()
+
     def deliveries(self) -> dict[str, str]:
         rows = json.loads(self.fw("webhooks", "list", "--json"))
         return {row["name"]: row["status"] for row in rows}

@@ -105,8 +105,8 @@ def extend_first_frame_over_second(frames: list[bytes]) -> list[bytes]:
 async def test_claim_with_damaged_frames_is_given_back_and_read_row_by_row(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, ordering: str
 ) -> None:
-    """Nothing is sent by it, and no death is counted. The next claim does not need the frames, so
-    that a lasting defect delays nothing either (B-217)."""
+    """Nothing is sent by it, and no expired lease is counted. The next claim does not need the
+    frames, so that a lasting defect delays nothing either (B-217)."""
     receiver, log = ScriptedReceiver(["200"]), RecordingLog()
     change_frames(monkeypatch, extend_first_frame_over_second)
     async with delivering(tmp_path, receiver, log=log) as post:
@@ -184,7 +184,7 @@ async def emit_long(post: DeliverySite, count: int, data: object = None) -> list
 async def test_claim_reads_limited_bytes_of_long_payloads(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, ordering: str
 ) -> None:
-    """Further ones wait in the store, and neither an attempt nor a death is counted (B-218)."""
+    """Further ones wait in the store; no attempt and no expired lease is counted (B-218)."""
     monkeypatch.setattr(claims, "MAX_READ_BYTES", 2 * BODY)
     monkeypatch.setattr(claims, "MAX_BYTES_IN_FLIGHT", 5 * BODY)
     receiver = WeighingReceiver(["200"], busy=0.5)
