@@ -1,0 +1,1 @@
+"""Random runs of scripted actors, and the sequential model that checks them."""

@@ -1,1 +1,0 @@
-"""Random plays of actors, and the sequential model that checks them."""
