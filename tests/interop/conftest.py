@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fw_actors.ops.site import Site
-from tests.interop.overlap_depot import OverlapDepot
+from tests.interop.delivery_transitions import DeliveryTransitions
 from tests.interop.overlap_kit import Overlap, patient_site
 
 
@@ -23,5 +23,5 @@ def overlap(site: Site, postgres_url: str) -> Overlap:
 
 
 @pytest.fixture
-def depot(site: Site) -> OverlapDepot:
-    return OverlapDepot(site)
+def transitions(site: Site) -> DeliveryTransitions:
+    return DeliveryTransitions(site)

@@ -26,7 +26,7 @@ from fw_actors.webhooks.erasure import erase, erase_many
 from fw_actors.webhooks.health import add_tallies, drop_states_of_deleted, tallies_of
 from fw_actors.webhooks.pacing import lock_claim_rows
 from fw_actors.webhooks.replay import Replayed
-from tests.interop.overlap_depot import OverlapDepot
+from tests.interop.delivery_transitions import DeliveryTransitions
 from tests.interop.overlap_kit import Overlap, as_administrator
 
 
@@ -35,96 +35,101 @@ from tests.interop.overlap_kit import Overlap, as_administrator
 )
 @pytest.mark.parametrize("events", [1, 3])
 async def test_outcome_after_overlapping_takeover_is_dropped(
-    depot: OverlapDepot, overlap: Overlap, kind: OutcomeKind, events: int
+    transitions: DeliveryTransitions, overlap: Overlap, kind: OutcomeKind, events: int
 ) -> None:
     """The outcome is dropped, by the state of the row at that time (B-211)."""
-    dues = await depot.owe(events)
-    late = partial(depot.settle, dues, kind)
-    taken, told = await overlap(depot.take_over, partial(depot.site.store.write, late))
+    dues = await transitions.lease_new(events)
+    late = partial(transitions.settle, dues, kind)
+    taken, told = await overlap(transitions.take_over, partial(transitions.site.store.write, late))
     assert told == [None] * events
-    assert await depot.states() == [("Queued", 0)] * events
-    jobs = await depot.rows("SELECT lease, attempts, deaths FROM fw_job ORDER BY id")
+    assert await transitions.states() == [("Queued", 0)] * events
+    jobs = await transitions.rows("SELECT lease, attempts, deaths FROM fw_job ORDER BY id")
     held = [{"lease": due.job.lease, "attempts": 0, "deaths": 1} for due in taken]
     assert jobs == held
-    told = await depot.site.store.write(partial(depot.settle, taken, kind))
+    told = await transitions.site.store.write(partial(transitions.settle, taken, kind))
     assert None not in told
 
 
 async def test_outcome_group_drops_only_jobs_taken_over(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
-    dues = await depot.owe(3)
-    late = partial(depot.settle, dues, OutcomeKind.DELIVERED)
-    first = partial(depot.take_over, limit=dues[0].job.id)
-    _, told = await overlap(first, partial(depot.site.store.write, late))
+    dues = await transitions.lease_new(3)
+    late = partial(transitions.settle, dues, OutcomeKind.DELIVERED)
+    first = partial(transitions.take_over, limit=dues[0].job.id)
+    _, told = await overlap(first, partial(transitions.site.store.write, late))
     assert told == [None, DeliveryStatus.SENT, DeliveryStatus.SENT]
-    assert await depot.states() == [("Queued", 0), ("Sent", 1), ("Sent", 1)]
+    assert await transitions.states() == [("Queued", 0), ("Sent", 1), ("Sent", 1)]
 
 
-async def test_claim_skips_job_whose_outcome_is_written(depot: OverlapDepot) -> None:
+async def test_claim_skips_job_whose_outcome_is_written(transitions: DeliveryTransitions) -> None:
     """A claim waits for no outcome, and takes over no job whose outcome is written."""
-    [due] = await depot.owe()
+    [due] = await transitions.lease_new()
     settled, claimed = threading.Event(), threading.Event()
 
     def settle(tx: Tx) -> None:
         tx.raw("UPDATE fw_job SET next_at = 0")
-        depot.settle([due], OutcomeKind.DELIVERED, tx)
+        transitions.settle([due], OutcomeKind.DELIVERED, tx)
         settled.set()
         assert claimed.wait(30), "the claim waits for the outcome"
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(depot.site.store.write, settle)
+        nursery.start_soon(transitions.site.store.write, settle)
         await trio.to_thread.run_sync(settled.wait, 30)
-        assert await depot.site.store.write(depot.claim) == []
+        assert await transitions.site.store.write(transitions.claim) == []
         claimed.set()
-    assert await depot.states() == [("Sent", 1)]
-    assert await depot.rows("SELECT id FROM fw_job") == []
+    assert await transitions.states() == [("Sent", 1)]
+    assert await transitions.rows("SELECT id FROM fw_job") == []
 
 
-async def test_claim_skips_limited_webhook_of_overlapping_claim(depot: OverlapDepot) -> None:
+async def test_claim_skips_limited_webhook_of_overlapping_claim(
+    transitions: DeliveryTransitions,
+) -> None:
     """Claims together keep the rate limit (B-310), and skip what another has locked (B-430)."""
-    await depot.owe(0, rate_limit=1)
+    await transitions.lease_new(0, rate_limit=1)
     for _ in range(2):
-        await depot.site.write("Administrator", depot.emit)
+        await transitions.site.write("Administrator", transitions.emit)
     make = "INSERT INTO fw_webhook_claim (webhook) SELECT name FROM doc_webhook"
-    await depot.site.store.write(lambda tx: tx.raw(make))
-    other = OverlapDepot(depot.site)
+    await transitions.site.store.write(lambda tx: tx.raw(make))
+    other = DeliveryTransitions(transitions.site)
     leased, skipped = threading.Event(), threading.Event()
 
     def claim(tx: Tx) -> None:
-        assert len(depot.claim(tx)) == 1
+        assert len(transitions.claim(tx)) == 1
         leased.set()
         assert skipped.wait(30), "the other claim waits"
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(depot.site.store.write, claim)
+        nursery.start_soon(transitions.site.store.write, claim)
         await trio.to_thread.run_sync(leased.wait, 30)
-        assert await depot.site.store.write(other.claim) == []
+        assert await transitions.site.store.write(other.claim) == []
         skipped.set()
 
 
-async def test_overlapping_replays_begin_once(depot: OverlapDepot, overlap: Overlap) -> None:
+async def test_overlapping_replays_begin_once(
+    transitions: DeliveryTransitions, overlap: Overlap
+) -> None:
     """States as one compare-and-set; one job, one Audit Event (B-252, O-80)."""
-    name = await depot.failed()
-    work = partial(depot.replay, name)
+    name = await transitions.make_failed()
+    work = partial(transitions.replay, name)
     first, refusal = await overlap(
-        as_administrator(depot.site, work), partial(depot.site.write, "Administrator", work)
+        as_administrator(transitions.site, work),
+        partial(transitions.site.write, "Administrator", work),
     )
     assert first == Replayed(name)
     assert isinstance(refusal, ConflictError)
-    assert await depot.states() == [("Queued", 0)]
-    assert len(await depot.rows("SELECT id FROM fw_job")) == 1
+    assert await transitions.states() == [("Queued", 0)]
+    assert len(await transitions.rows("SELECT id FROM fw_job")) == 1
     told = "SELECT name FROM doc_audit_event WHERE action = 'webhook.replay'"
-    assert len(await depot.rows(told)) == 1
+    assert len(await transitions.rows(told)) == 1
 
 
 async def test_overlapping_replays_in_different_orders_do_not_deadlock(
-    depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+    transitions: DeliveryTransitions, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sent deliveries have no jobs: they are locked by name themselves (B-430)."""
-    dues = await depot.owe(2)
+    dues = await transitions.lease_new(2)
     names = sorted(due.delivery for due in dues)
-    await depot.site.store.write(partial(depot.settle, dues, OutcomeKind.DELIVERED))
+    await transitions.site.store.write(partial(transitions.settle, dues, OutcomeKind.DELIVERED))
     record, met = AuditLog.record, threading.Event()
 
     def recorded(audit: AuditLog, *event: Any) -> None:
@@ -134,95 +139,100 @@ async def test_overlapping_replays_in_different_orders_do_not_deadlock(
             overlap.meet()
 
     monkeypatch.setattr(AuditLog, "record", recorded)
-    replay = depot.site.replays.replay_many
+    replay = transitions.site.replays.replay_many
     first, second = await overlap(
-        as_administrator(depot.site, lambda fw: replay(fw, names[::-1])),
-        partial(depot.site.write, "Administrator", lambda fw: replay(fw, names)),
+        as_administrator(transitions.site, lambda fw: replay(fw, names[::-1])),
+        partial(transitions.site.write, "Administrator", lambda fw: replay(fw, names)),
     )
     assert first == [Replayed(name) for name in names[::-1]]
     assert [type(refusal) for refusal in second] == [ConflictError] * 2
 
 
-async def test_sweep_skips_delivery_being_replayed(depot: OverlapDepot) -> None:
+async def test_sweep_skips_delivery_being_replayed(transitions: DeliveryTransitions) -> None:
     """Retention applies to Sent and Failed: fresh attempts that have begun are not swept away."""
-    name = await depot.failed()
+    name = await transitions.make_failed()
     sweep = webhook_batches(1, 0)[0]
     replayed, swept = threading.Event(), threading.Event()
 
     def replay(fw: Any) -> None:
-        depot.replay(name, fw)
+        transitions.replay(name, fw)
         replayed.set()
         assert swept.wait(30), "the sweep waits for the replay"
 
-    await depot.age()
+    await transitions.age_attempts()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(depot.site.write, "Administrator", replay)
+        nursery.start_soon(transitions.site.write, "Administrator", replay)
         await trio.to_thread.run_sync(replayed.wait, 30)
-        assert await depot.site.store.write(sweep) == 0
+        assert await transitions.site.store.write(sweep) == 0
         swept.set()
-    assert await depot.states() == [("Queued", 0)]
-    assert len(await depot.rows("SELECT id FROM fw_job")) == 1
+    assert await transitions.states() == [("Queued", 0)]
+    assert len(await transitions.rows("SELECT id FROM fw_job")) == 1
 
 
 async def test_replay_of_delivery_being_swept_is_refused(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
-    name = await depot.failed()
+    name = await transitions.make_failed()
     sweep = webhook_batches(1, 0)[0]
-    await depot.age()
-    work = partial(depot.replay, name)
-    _, refusal = await overlap(sweep, partial(depot.site.write, "Administrator", work))
+    await transitions.age_attempts()
+    work = partial(transitions.replay, name)
+    _, refusal = await overlap(sweep, partial(transitions.site.write, "Administrator", work))
     assert isinstance(refusal, ConflictError | NotFoundError)
-    assert (await depot.states(), await depot.rows("SELECT id FROM fw_job")) == ([], [])
+    assert (await transitions.states(), await transitions.rows("SELECT id FROM fw_job")) == ([], [])
 
 
 async def test_erasure_of_delivery_being_replayed_is_refused(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """A Queued delivery is not erased (B-362); the answer says so, and nothing is audited."""
-    name, audit = await depot.failed(), depot.site.audit
-    replay = as_administrator(depot.site, partial(depot.replay, name))
+    name, audit = await transitions.make_failed(), transitions.site.audit
+    replay = as_administrator(transitions.site, partial(transitions.replay, name))
     _, refusal = await overlap(
-        replay, partial(depot.site.write, "Administrator", lambda fw: erase(fw, audit, name))
+        replay, partial(transitions.site.write, "Administrator", lambda fw: erase(fw, audit, name))
     )
     assert isinstance(refusal, ConflictError)
-    assert await depot.rows("SELECT name FROM doc_audit_event WHERE action = 'webhook.erase'") == []
+    assert (
+        await transitions.rows("SELECT name FROM doc_audit_event WHERE action = 'webhook.erase'")
+        == []
+    )
 
 
 async def test_erasure_of_many_skips_delivery_being_replayed(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """A Queued delivery is skipped, and not reported as erased (B-362)."""
-    name, audit = await depot.failed(), depot.site.audit
-    replay = as_administrator(depot.site, partial(depot.replay, name))
+    name, audit = await transitions.make_failed(), transitions.site.audit
+    replay = as_administrator(transitions.site, partial(transitions.replay, name))
     _, erased = await overlap(
-        replay, partial(depot.site.write, "Administrator", lambda fw: erase_many(fw, audit, [name]))
+        replay,
+        partial(transitions.site.write, "Administrator", lambda fw: erase_many(fw, audit, [name])),
     )
     assert erased == []
-    assert await depot.rows("SELECT erased FROM doc_webhook_delivery") == [{"erased": None}]
+    assert await transitions.rows("SELECT erased FROM doc_webhook_delivery") == [{"erased": None}]
 
 
 async def test_overlapping_emit_with_same_key_is_refused(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """A key is unique per Webhook (B-78)."""
-    await depot.owe(0)
+    await transitions.lease_new(0)
 
     def emit(fw: Any) -> Any:
         return fw.webhooks.emit("a.b", {}, key="once")
 
     _, refusal = await overlap(
-        as_administrator(depot.site, emit), partial(depot.site.write, "Administrator", emit)
+        as_administrator(transitions.site, emit),
+        partial(transitions.site.write, "Administrator", emit),
     )
     assert isinstance(refusal, DuplicateError)
-    assert await depot.states() == [("Queued", 0)]
+    assert await transitions.states() == [("Queued", 0)]
 
 
 async def test_overlapping_batches_with_same_keys_do_not_deadlock(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """A key that another transaction uses refuses only its own event (B-85), in any order."""
-    await depot.owe(0)
+    await transitions.lease_new(0)
 
     def batch(*keys: str) -> list[dict[str, Any]]:
         return [{"name": "a.b", "data": {}, "key": key} for key in keys]
@@ -236,17 +246,18 @@ async def test_overlapping_batches_with_same_keys_do_not_deadlock(
         return fw.webhooks.emit_many(batch("c", "b", "a"))
 
     told, results = await overlap(
-        as_administrator(depot.site, first), partial(depot.site.write, "Administrator", second)
+        as_administrator(transitions.site, first),
+        partial(transitions.site.write, "Administrator", second),
     )
     assert [list(each) for each in told] == [["deliveries"]] * 2
     assert [list(each) for each in results] == [["deliveries"], ["error"], ["error"]]
     assert {each["error"]["type"] for each in results[1:]} == {"DuplicateError"}
-    assert await depot.states() == [("Queued", 0)] * 3
+    assert await transitions.states() == [("Queued", 0)] * 3
 
 
-async def test_emit_key_is_free_after_rollback(depot: OverlapDepot) -> None:
+async def test_emit_key_is_free_after_rollback(transitions: DeliveryTransitions) -> None:
     """A key whose emit was rolled back is free (B-81)."""
-    await depot.owe(0)
+    await transitions.lease_new(0)
 
     def emit(fw: Any) -> Any:
         return fw.webhooks.emit("a.b", {}, key="once")
@@ -262,50 +273,57 @@ async def test_emit_key_is_free_after_rollback(depot: OverlapDepot) -> None:
 
         async def first() -> None:
             with pytest.raises(ConflictError, match="changes its mind"):
-                await depot.site.write("Administrator", undone)
+                await transitions.site.write("Administrator", undone)
 
         nursery.start_soon(first)
         await trio.to_thread.run_sync(begun.wait, 30)
         done.set()
-        told = await depot.site.write("Administrator", emit)
+        told = await transitions.site.write("Administrator", emit)
     assert len(told["deliveries"]) == 1
-    assert await depot.states() == [("Queued", 0)]
+    assert await transitions.states() == [("Queued", 0)]
 
 
-async def test_overlapping_bulk_replay_is_refused(depot: OverlapDepot, overlap: Overlap) -> None:
+async def test_overlapping_bulk_replay_is_refused(
+    transitions: DeliveryTransitions, overlap: Overlap
+) -> None:
     """Decisions, Console: "There is one at a time (409)"."""
-    await depot.failed()
+    await transitions.make_failed()
 
     def begin(fw: Any) -> Any:
-        return depot.site.bulk.begin(fw, [["status", "=", "Failed"]])
+        return transitions.site.bulk.begin(fw, [["status", "=", "Failed"]])
 
     run, refusal = await overlap(
-        as_administrator(depot.site, begin), partial(depot.site.write, "Administrator", begin)
+        as_administrator(transitions.site, begin),
+        partial(transitions.site.write, "Administrator", begin),
     )
     assert isinstance(refusal, ConflictError)
-    assert await depot.rows("SELECT id FROM fw_bulk_replay") == [{"id": run.id}]
+    assert await transitions.rows("SELECT id FROM fw_bulk_replay") == [{"id": run.id}]
 
 
 async def test_cancellation_of_delivery_being_claimed_is_refused(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """A delivery that is being sent is refused (B-366), and keeps its lease."""
-    await depot.owe(0)
-    [name] = (await depot.site.write("Administrator", depot.emit))["deliveries"]
-    cancel = partial(depot.site.cancellations.cancel, delivery=name)
-    [due], refusal = await overlap(depot.claim, partial(depot.site.write, "Administrator", cancel))
+    await transitions.lease_new(0)
+    [name] = (await transitions.site.write("Administrator", transitions.emit))["deliveries"]
+    cancel = partial(transitions.site.cancellations.cancel, delivery=name)
+    [due], refusal = await overlap(
+        transitions.claim, partial(transitions.site.write, "Administrator", cancel)
+    )
     assert isinstance(refusal, ConflictError)
-    told = await depot.site.store.write(partial(depot.settle, [due], OutcomeKind.DELIVERED))
+    told = await transitions.site.store.write(
+        partial(transitions.settle, [due], OutcomeKind.DELIVERED)
+    )
     assert told == [DeliveryStatus.SENT]
 
 
 async def test_cancellation_locks_claim_row_that_was_missing(
-    depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+    transitions: DeliveryTransitions, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim could create it after the cancellation has locked the job (B-430)."""
-    await depot.owe(0, ordering="document")
-    await depot.site.write("Administrator", depot.emit)
-    [row] = await depot.rows("SELECT subject, partition FROM fw_job")
+    await transitions.lease_new(0, ordering="document")
+    await transitions.site.write("Administrator", transitions.emit)
+    [row] = await transitions.rows("SELECT subject, partition FROM fw_job")
     before = Deliveries.outcome_batch
 
     def paused(*given: Any, **more: Any) -> Any:
@@ -313,7 +331,7 @@ async def test_cancellation_locks_claim_row_that_was_missing(
         return before(*given, **more)
 
     def cancel(fw: Any) -> Any:
-        return depot.site.cancellations.cancel(fw, row["subject"])
+        return transitions.site.cancellations.cancel(fw, row["subject"])
 
     def create(tx: Tx) -> Any:
         text = "INSERT INTO fw_webhook_claim (webhook) VALUES (:name) ON CONFLICT DO NOTHING"
@@ -324,16 +342,16 @@ async def test_cancellation_locks_claim_row_that_was_missing(
         return tx.raw("SELECT lease FROM fw_job FOR UPDATE")
 
     async def meanwhile() -> Any:
-        await depot.site.store.write(create)
-        return await depot.site.store.write(lock)
+        await transitions.site.store.write(create)
+        return await transitions.site.store.write(lock)
 
     monkeypatch.setattr(Deliveries, "outcome_batch", paused)
-    told = await overlap(as_administrator(depot.site, cancel), meanwhile)
+    told = await overlap(as_administrator(transitions.site, cancel), meanwhile)
     assert told == ("Failed", [{"lease": None}])
 
 
 async def test_sweep_of_counts_waiting_for_outcome_does_not_deadlock(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """It locks the claim rows of all deleted Webhooks before the counts of any (B-430)."""
 
@@ -349,20 +367,20 @@ async def test_sweep_of_counts_waiting_for_outcome_does_not_deadlock(
     def claimed(tx: Tx) -> Any:
         return tx.raw("INSERT INTO fw_webhook_claim (webhook) VALUES ('b')")
 
-    await depot.site.store.write(count("a", "b"))
-    await depot.site.store.write(claimed)
+    await transitions.site.store.write(count("a", "b"))
+    await transitions.site.store.write(claimed)
     sweep = partial(drop_states_of_deleted, limit=10)
-    told = await overlap(outcome, partial(depot.site.store.write, sweep))
+    told = await overlap(outcome, partial(transitions.site.store.write, sweep))
     assert told == (True, 2)
-    assert await depot.rows("SELECT webhook FROM fw_webhook_hour") == []
+    assert await transitions.rows("SELECT webhook FROM fw_webhook_hour") == []
 
 
 @pytest.mark.parametrize("tried", [(), (2,), (0, 1, 2)])
 async def test_outcomes_lock_their_jobs_by_id(
-    depot: OverlapDepot, overlap: Overlap, tried: tuple[int, ...]
+    transitions: DeliveryTransitions, overlap: Overlap, tried: tuple[int, ...]
 ) -> None:
     """In any order, and after any earlier attempts (B-430)."""
-    dues = await depot.owe(3)
+    dues = await transitions.lease_new(3)
     ids = [due.job.id for due in dues]
     dues = [msgspec.structs.replace(due, attempts=int(at in tried)) for at, due in enumerate(dues)][
         ::-1
@@ -373,8 +391,8 @@ async def test_outcomes_lock_their_jobs_by_id(
         overlap.meet()
         tx.raw("SELECT id FROM fw_job WHERE id = :id FOR UPDATE", {"id": ids[2]})
 
-    late = partial(depot.settle, dues, OutcomeKind.DELIVERED)
-    found = await overlap(one_by_one, partial(depot.site.store.write, late))
+    late = partial(transitions.settle, dues, OutcomeKind.DELIVERED)
+    found = await overlap(one_by_one, partial(transitions.site.store.write, late))
     assert found == (None, [DeliveryStatus.SENT] * 3)
 
 
@@ -390,16 +408,18 @@ async def test_cancellation_of_job_being_claimed_is_refused(site: Site, overlap:
 
 
 async def test_resume_of_webhook_being_paused_ends_its_pause(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """Each end of a pause by `resume` writes an Audit Event (B-304)."""
-    await depot.owe(0)
-    [hook] = await depot.rows("SELECT name FROM doc_webhook")
-    pauses, name = depot.site.pauses, hook["name"]
+    await transitions.lease_new(0)
+    [hook] = await transitions.rows("SELECT name FROM doc_webhook")
+    pauses, name = transitions.site.pauses, hook["name"]
     await overlap(
-        as_administrator(depot.site, lambda fw: pauses.pause(fw, name, None)),
-        partial(depot.site.write, "Administrator", lambda fw: pauses.resume(fw, name)),
+        as_administrator(transitions.site, lambda fw: pauses.pause(fw, name, None)),
+        partial(transitions.site.write, "Administrator", lambda fw: pauses.resume(fw, name)),
     )
-    assert await depot.rows("SELECT paused_since FROM doc_webhook") == [{"paused_since": None}]
+    assert await transitions.rows("SELECT paused_since FROM doc_webhook") == [
+        {"paused_since": None}
+    ]
     told = "SELECT target FROM doc_audit_event WHERE action = 'webhook.resume'"
-    assert await depot.rows(told) == [{"target": name}]
+    assert await transitions.rows(told) == [{"target": name}]

@@ -22,12 +22,12 @@ from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.pacing import lock_claim_rows
 from fw_actors.webhooks.replay import Replayed
-from tests.interop.overlap_depot import OverlapDepot, rename_webhook
+from tests.interop.delivery_transitions import DeliveryTransitions, rename_webhook
 from tests.interop.overlap_kit import Overlap, as_administrator
 
 
 def halfway(
-    depot: OverlapDepot, overlap: Overlap, dues: list[LeasedDelivery]
+    transitions: DeliveryTransitions, overlap: Overlap, dues: list[LeasedDelivery]
 ) -> Callable[[Tx], Any]:
     """Write outcomes, with a pause behind the first lock that they take."""
 
@@ -37,7 +37,7 @@ def halfway(
         else:
             tx.raw("SELECT id FROM fw_job WHERE id = :id FOR UPDATE", {"id": dues[0].job.id})
         overlap.meet()
-        return depot.settle(dues, OutcomeKind.DELIVERED, tx)
+        return transitions.settle(dues, OutcomeKind.DELIVERED, tx)
 
     return work
 
@@ -45,31 +45,34 @@ def halfway(
 @pytest.mark.parametrize("ordering", ["none", "document"])
 @pytest.mark.parametrize("doctype", ["Customer", "Webhook"])
 async def test_rename_waiting_for_outcome_does_not_deadlock(
-    depot: OverlapDepot, overlap: Overlap, doctype: str, ordering: str
+    transitions: DeliveryTransitions, overlap: Overlap, doctype: str, ordering: str
 ) -> None:
     """Jobs are locked before deliveries, and turns before both (B-430)."""
-    await depot.site.write("Administrator", lambda fw: fw.new_doc("Customer", title="Ada").insert())
-    dues = await depot.owe(3, ordering=ordering)
+    await transitions.site.write(
+        "Administrator", lambda fw: fw.new_doc("Customer", title="Ada").insert()
+    )
+    dues = await transitions.lease_new(3, ordering=ordering)
     name = "Ada" if doctype == "Customer" else dues[0].job.partition
 
     def rename(fw: Any) -> None:
         fw.get_doc(doctype, name).rename("Lovelace")
 
     told, refusal = await overlap(
-        halfway(depot, overlap, dues), partial(depot.site.write, "Administrator", rename)
+        halfway(transitions, overlap, dues),
+        partial(transitions.site.write, "Administrator", rename),
     )
     assert (told, refusal) == ([DeliveryStatus.SENT] * len(dues), None)
     column = "reference_name" if doctype == "Customer" else "webhook"
-    found = await depot.rows(f"SELECT DISTINCT {column} AS name FROM doc_webhook_delivery")
+    found = await transitions.rows(f"SELECT DISTINCT {column} AS name FROM doc_webhook_delivery")
     assert found == [{"name": "Lovelace"}]
 
 
 async def test_rename_waiting_for_replay_does_not_deadlock(
-    depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+    transitions: DeliveryTransitions, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replay locks all its jobs before a delivery (B-430), and its jobs follow the rename."""
-    dues = await depot.owe(2)
-    await depot.site.store.write(partial(depot.settle, dues, OutcomeKind.REFUSED))
+    dues = await transitions.lease_new(2)
+    await transitions.site.store.write(partial(transitions.settle, dues, OutcomeKind.REFUSED))
     record, met = AuditLog.record, threading.Event()
 
     def recorded(audit: AuditLog, *event: Any) -> None:
@@ -79,31 +82,34 @@ async def test_rename_waiting_for_replay_does_not_deadlock(
             overlap.meet()
 
     def replay(fw: Any) -> Any:
-        return depot.site.replays.replay_many(fw, [due.delivery for due in dues[::-1]])
+        return transitions.site.replays.replay_many(fw, [due.delivery for due in dues[::-1]])
 
     def rename(fw: Any) -> None:
         fw.get_doc("Webhook", dues[0].job.partition).rename("Lovelace")
 
     monkeypatch.setattr(AuditLog, "record", recorded)
     told, refusal = await overlap(
-        as_administrator(depot.site, replay), partial(depot.site.write, "Administrator", rename)
+        as_administrator(transitions.site, replay),
+        partial(transitions.site.write, "Administrator", rename),
     )
     assert (told, refusal) == ([Replayed(due.delivery) for due in dues[::-1]], None)
-    rows = await depot.rows("SELECT DISTINCT partition FROM fw_job")
+    rows = await transitions.rows("SELECT DISTINCT partition FROM fw_job")
     assert rows == [{"partition": "Lovelace"}]
 
 
 async def test_rename_is_followed_by_a_replay_that_waits_for_it(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """A renamed Webhook keeps its deliveries and jobs (B-30); none is taken for a deleted one's."""
-    [due] = await depot.owe()
-    await depot.site.store.write(partial(depot.settle, [due], OutcomeKind.REFUSED))
+    [due] = await transitions.lease_new()
+    await transitions.site.store.write(partial(transitions.settle, [due], OutcomeKind.REFUSED))
     rename = partial(rename_webhook, due.job.partition, "Lovelace")
-    replay = partial(depot.site.write, "Administrator", partial(depot.replay, due.delivery))
-    _, told = await overlap(as_administrator(depot.site, rename), replay)
+    replay = partial(
+        transitions.site.write, "Administrator", partial(transitions.replay, due.delivery)
+    )
+    _, told = await overlap(as_administrator(transitions.site, rename), replay)
     assert told == Replayed(due.delivery)
-    assert await depot.rows("SELECT partition FROM fw_job WHERE next_at IS NOT NULL") == [
+    assert await transitions.rows("SELECT partition FROM fw_job WHERE next_at IS NOT NULL") == [
         {"partition": "Lovelace"}
     ]
 
@@ -116,7 +122,7 @@ async def test_rename_is_followed_by_a_replay_that_waits_for_it(
     ],
 )
 async def test_webhook_renamed_meanwhile_is_locked(
-    depot: OverlapDepot,
+    transitions: DeliveryTransitions,
     overlap: Overlap,
     monkeypatch: pytest.MonkeyPatch,
     act: str,
@@ -124,17 +130,17 @@ async def test_webhook_renamed_meanwhile_is_locked(
     told: str,
 ) -> None:
     """Its next rename waits for the replay or the cancellation, and these never for it (B-430)."""
-    dues = await depot.owe(ordering="document")
+    dues = await transitions.lease_new(ordering="document")
     kind = OutcomeKind.REFUSED if act == "replay" else OutcomeKind.DELIVERED
-    await depot.site.store.write(partial(depot.settle, dues, kind))
+    await transitions.site.store.write(partial(transitions.settle, dues, kind))
     if act == "cancel":
-        await depot.site.write("Administrator", depot.emit)
-    [row] = await depot.rows("SELECT subject, partition FROM fw_job")
+        await transitions.site.write("Administrator", transitions.emit)
+    [row] = await transitions.rows("SELECT subject, partition FROM fw_job")
     read, renamed, locked = threading.Event(), threading.Event(), threading.Event()
     before: Callable[..., Any] = getattr(*pause_at)
 
     def work(tx: Tx) -> Any:
-        fw, patched = depot.site.handle(tx, "Administrator"), tx.__dict__
+        fw, patched = transitions.site.handle(tx, "Administrator"), tx.__dict__
         reads = ("rows", "one", "scalar")
 
         def paused(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,8 +156,8 @@ async def test_webhook_renamed_meanwhile_is_locked(
 
         patched.update({name: paused(getattr(tx, name)) for name in reads})
         if act == "replay":
-            return depot.replay(row["subject"], fw).status
-        return depot.site.cancellations.cancel(fw, row["subject"])
+            return transitions.replay(row["subject"], fw).status
+        return transitions.site.cancellations.cancel(fw, row["subject"])
 
     def paused_again(*given: Any, **more: Any) -> Any:
         locked.set()
@@ -161,28 +167,28 @@ async def test_webhook_renamed_meanwhile_is_locked(
     found: list[Any] = []
 
     async def first() -> None:
-        found.append(await depot.site.store.write(work))
+        found.append(await transitions.site.store.write(work))
 
     monkeypatch.setattr(*pause_at, paused_again)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(first)
         await trio.to_thread.run_sync(read.wait, 30)
-        write = partial(depot.site.write, "Administrator")
+        write = partial(transitions.site.write, "Administrator")
         await write(partial(rename_webhook, row["partition"], "once"))
         renamed.set()
         await trio.to_thread.run_sync(locked.wait, 30)
         await write(partial(rename_webhook, "once", "twice"))
     assert found == [told]
-    assert await depot.rows("SELECT partition FROM fw_job") == [{"partition": "twice"}]
+    assert await transitions.rows("SELECT partition FROM fw_job") == [{"partition": "twice"}]
 
 
 async def test_rename_waiting_for_sweep_does_not_deadlock(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """A sweep locks jobs before their deliveries, and skips what is locked (B-430)."""
-    dues = await depot.owe(2)
-    await depot.site.store.write(partial(depot.settle, dues, OutcomeKind.REFUSED))
-    await depot.age()
+    dues = await transitions.lease_new(2)
+    await transitions.site.store.write(partial(transitions.settle, dues, OutcomeKind.REFUSED))
+    await transitions.age_attempts()
     sweep = webhook_batches(1, 0)[0]
 
     def swept(tx: Tx) -> int:
@@ -201,37 +207,39 @@ async def test_rename_waiting_for_sweep_does_not_deadlock(
     def rename(fw: Any) -> None:
         fw.get_doc("Webhook", dues[0].job.partition).rename("Lovelace")
 
-    found = await overlap(swept, partial(depot.site.write, "Administrator", rename))
+    found = await overlap(swept, partial(transitions.site.write, "Administrator", rename))
     assert found == (2, None)
-    assert (await depot.states(), await depot.rows("SELECT id FROM fw_job")) == ([], [])
+    assert (await transitions.states(), await transitions.rows("SELECT id FROM fw_job")) == ([], [])
 
 
 async def test_outcome_waiting_for_rename_releases_moved_deliveries(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """Of an ordered Webhook under another name by now (B-430)."""
-    [due] = await depot.owe(2, ordering="document")
+    [due] = await transitions.lease_new(2, ordering="document")
 
     def rename(fw: Any) -> None:
         fw.get_doc("Webhook", due.job.partition).rename("Lovelace")
 
-    outcome = partial(depot.settle, [due], OutcomeKind.DELIVERED)
+    outcome = partial(transitions.settle, [due], OutcomeKind.DELIVERED)
     _, told = await overlap(
-        as_administrator(depot.site, rename), partial(depot.site.store.write, outcome)
+        as_administrator(transitions.site, rename), partial(transitions.site.store.write, outcome)
     )
     assert told == [DeliveryStatus.SENT]
-    [following] = await depot.site.store.write(depot.claim)
+    [following] = await transitions.site.store.write(transitions.claim)
     assert following.job.partition == "Lovelace"
 
 
 async def test_replay_never_waits_for_new_webhook_of_deleted_name(
-    depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+    transitions: DeliveryTransitions, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was made after the replay looked for the Webhook, and its rename waits (B-430)."""
-    name = await depot.failed()
-    [row] = await depot.rows("SELECT webhook FROM doc_webhook_delivery")
+    name = await transitions.make_failed()
+    [row] = await transitions.rows("SELECT webhook FROM doc_webhook_delivery")
     webhook = row["webhook"]
-    await depot.site.write("Administrator", lambda fw: fw.get_doc("Webhook", webhook).delete())
+    await transitions.site.write(
+        "Administrator", lambda fw: fw.get_doc("Webhook", webhook).delete()
+    )
     denial = AuditLog.denial
 
     def paused(*given: Any) -> Any:
@@ -246,30 +254,31 @@ async def test_replay_never_waits_for_new_webhook_of_deleted_name(
         ).insert()  # fmt: skip
 
     async def meanwhile() -> None:
-        await depot.site.write("Administrator", create)
-        await depot.site.write("Administrator", partial(rename_webhook, webhook, "Lovelace"))
+        await transitions.site.write("Administrator", create)
+        await transitions.site.write("Administrator", partial(rename_webhook, webhook, "Lovelace"))
 
     monkeypatch.setattr(AuditLog, "denial", paused)
     refusal, failure = await overlap(
-        as_administrator(depot.site, partial(depot.replay, name)), meanwhile
+        as_administrator(transitions.site, partial(transitions.replay, name)), meanwhile
     )
     assert isinstance(refusal, ConflictError)
-    assert (failure, await depot.states()) == (None, [("Failed", 1)])
+    assert (failure, await transitions.states()) == (None, [("Failed", 1)])
 
 
 async def test_deletion_waiting_for_outcome_does_not_deadlock(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """The turn of a Webhook is locked before its counts (B-430)."""
-    [before] = await depot.owe(2, ordering="document")
-    await depot.site.store.write(partial(depot.settle, [before], OutcomeKind.DELIVERED))
-    dues = await depot.site.store.write(depot.claim)
+    [before] = await transitions.lease_new(2, ordering="document")
+    await transitions.site.store.write(partial(transitions.settle, [before], OutcomeKind.DELIVERED))
+    dues = await transitions.site.store.write(transitions.claim)
     webhook = dues[0].job.partition
 
     def delete(fw: Any) -> None:
         fw.get_doc("Webhook", webhook).delete()
 
     found = await overlap(
-        halfway(depot, overlap, dues), partial(depot.site.write, "Administrator", delete)
+        halfway(transitions, overlap, dues),
+        partial(transitions.site.write, "Administrator", delete),
     )
     assert found == ([DeliveryStatus.SENT], None)

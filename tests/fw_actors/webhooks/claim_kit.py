@@ -90,12 +90,12 @@ async def emit(site: VirtualSite, *documents: str) -> list[str]:
     return [name for each in emitted for name in each["deliveries"]]
 
 
-def of(dues: list[LeasedDelivery]) -> list[str]:
+def delivery_names(dues: list[LeasedDelivery]) -> list[str]:
     return [due.delivery for due in dues]
 
 
-class OutcomeDepot:
-    """A site whose deliveries end as the test says."""
+class ScriptedDeliveries:
+    """Deliveries whose attempts end as the test says."""
 
     def __init__(self, site: VirtualSite) -> None:
         self.site = site

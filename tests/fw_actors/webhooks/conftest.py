@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fw_actors.virtual_site_kit import VirtualSite, site
-from tests.fw_actors.webhooks.lease_depot import LeaseDepot
+from tests.fw_actors.webhooks.manual_dispatcher import ManualDispatcher
 from tests.virtual_time import in_virtual_time
 
 __all__ = ["site"]
@@ -16,8 +16,8 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(params=[True, False], ids=["packed", "row by row"])
-async def depot(site: VirtualSite, request: pytest.FixtureRequest) -> LeaseDepot:
-    return LeaseDepot(site, packed=request.param)
+async def dispatcher(site: VirtualSite, request: pytest.FixtureRequest) -> ManualDispatcher:
+    return ManualDispatcher(site, packed=request.param)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,14 +17,14 @@ from fw_actors.errors import (
 from fw_actors.webhooks import replay
 from fw_actors.webhooks.replay import ReplayRun, RunOutcomes, outcomes_of
 from tests.fw_actors.virtual_site_kit import VirtualSite
-from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
+from tests.fw_actors.webhooks.claim_kit import ScriptedDeliveries
 from tests.plans import accesses, unsought
 
 FAILED = [["status", "=", "Failed"]]
 
 
-class Bulk(OutcomeDepot):
-    """A depot whose deliveries are replayed many at a time."""
+class ScriptedBulkReplays(ScriptedDeliveries):
+    """Scripted deliveries that bulk replays replay."""
 
     async def failed(self, count: int) -> list[str]:
         """Make one Webhook, and so many deliveries to it that failed; return their ids."""
@@ -62,14 +62,14 @@ class Bulk(OutcomeDepot):
 
 
 @pytest.fixture
-async def bulk(site: VirtualSite) -> Bulk:
+async def bulk(site: VirtualSite) -> ScriptedBulkReplays:
     await site.add_account("boss", "System Manager", password=None)
-    return Bulk(site)
+    return ScriptedBulkReplays(site)
 
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_bulk_replay_restarts_matching_deliveries_in_audited_batches(
-    bulk: Bulk, monkeypatch: pytest.MonkeyPatch
+    bulk: ScriptedBulkReplays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each replay writes an Audit Event (O-80, B-257)."""
     monkeypatch.setattr(replay, "BATCH", 2)
@@ -88,7 +88,7 @@ async def test_bulk_replay_restarts_matching_deliveries_in_audited_batches(
     assert sorted(target for _, target, *_ in audit) == sorted(deliveries)
 
 
-async def test_bulk_replay_skips_unmatched_and_later_deliveries(bulk: Bulk) -> None:
+async def test_bulk_replay_skips_unmatched_and_later_deliveries(bulk: ScriptedBulkReplays) -> None:
     (kept, *_) = await bulk.failed(3)
     await bulk.begin([["name", "!=", kept]])
     await bulk.site.do(lambda fw: fw.webhooks.emit("note.shared", {"n": "later"}))
@@ -100,7 +100,7 @@ async def test_bulk_replay_skips_unmatched_and_later_deliveries(bulk: Bulk) -> N
 
 
 async def test_bulk_replay_does_not_repeat_delivery_failing_again(
-    bulk: Bulk, monkeypatch: pytest.MonkeyPatch
+    bulk: ScriptedBulkReplays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "BATCH", 1)
     await bulk.failed(2)
@@ -113,7 +113,7 @@ async def test_bulk_replay_does_not_repeat_delivery_failing_again(
 
 
 async def test_bulk_replay_counts_refusals_by_reason_and_continues(
-    bulk: Bulk,
+    bulk: ScriptedBulkReplays,
 ) -> None:
     """A delivery whose Webhook was deleted is refused, without an Audit Event (B-253, O-82)."""
     await bulk.failed(2)
@@ -127,7 +127,7 @@ async def test_bulk_replay_counts_refusals_by_reason_and_continues(
     assert [action for action, *_ in await bulk.audit()] == ["webhook.replay"]
 
 
-async def test_bulk_replay_ignores_batch_carried_out_twice(bulk: Bulk) -> None:
+async def test_bulk_replay_ignores_batch_carried_out_twice(bulk: ScriptedBulkReplays) -> None:
     await bulk.failed(2)
     run = await bulk.begin()
     site = bulk.site.site
@@ -139,7 +139,7 @@ async def test_bulk_replay_ignores_batch_carried_out_twice(bulk: Bulk) -> None:
 
 
 async def test_bulk_replay_stop_leaves_remaining_deliveries_failed(
-    bulk: Bulk, monkeypatch: pytest.MonkeyPatch
+    bulk: ScriptedBulkReplays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "BATCH", 1)
     await bulk.failed(3)
@@ -155,7 +155,7 @@ async def test_bulk_replay_stop_leaves_remaining_deliveries_failed(
     assert await bulk.site.sql("SELECT count(*) FROM fw_bulk_replay") == [(2,)]
 
 
-async def test_bulk_replay_ignores_batch_after_stop(bulk: Bulk) -> None:
+async def test_bulk_replay_ignores_batch_after_stop(bulk: ScriptedBulkReplays) -> None:
     """Decisions, Console, `stopReplay`: late results leave the run stopped."""
     await bulk.failed(2)
     run = await bulk.begin()
@@ -168,7 +168,9 @@ async def test_bulk_replay_ignores_batch_after_stop(bulk: Bulk) -> None:
 
 
 @pytest.mark.parametrize("late", ["its end", "a defect"])
-async def test_bulk_replay_late_result_does_not_end_next_run(bulk: Bulk, late: str) -> None:
+async def test_bulk_replay_late_result_does_not_end_next_run(
+    bulk: ScriptedBulkReplays, late: str
+) -> None:
     """A run sends again all deliveries that match (B-257)."""
     await bulk.failed(1)
     before = await bulk.begin()
@@ -183,7 +185,7 @@ async def test_bulk_replay_late_result_does_not_end_next_run(bulk: Bulk, late: s
     assert await bulk.step() == 1
 
 
-async def test_bulk_replay_refuses_second_run_in_progress(bulk: Bulk) -> None:
+async def test_bulk_replay_refuses_second_run_in_progress(bulk: ScriptedBulkReplays) -> None:
     await bulk.failed(1)
     await bulk.begin()
     with pytest.raises(ConflictError, match="started by boss"):
@@ -192,7 +194,7 @@ async def test_bulk_replay_refuses_second_run_in_progress(bulk: Bulk) -> None:
 
 @pytest.mark.parametrize("filters", [[], [["colour", "=", "red"]], [["status", "~", "x"]], [5]])
 async def test_bulk_replay_refuses_missing_or_unknown_filters(
-    bulk: Bulk, filters: list[Any]
+    bulk: ScriptedBulkReplays, filters: list[Any]
 ) -> None:
     with pytest.raises(BadRequestError):
         await bulk.begin(filters)
@@ -201,7 +203,9 @@ async def test_bulk_replay_refuses_missing_or_unknown_filters(
 
 @pytest.mark.parametrize("role", ["Event Publisher", "System Manager"])
 @pytest.mark.usefixtures("on_both_stores")
-async def test_bulk_replay_denies_unauthorized_user_on_record(bulk: Bulk, role: str) -> None:
+async def test_bulk_replay_denies_unauthorized_user_on_record(
+    bulk: ScriptedBulkReplays, role: str
+) -> None:
     """A user without the role, or with access scopes, is Denied, without detail (O-81, B-255)."""
     site = bulk.site
     await site.add_account("other", role, password=None)
@@ -217,7 +221,7 @@ async def test_bulk_replay_denies_unauthorized_user_on_record(bulk: Bulk, role: 
     assert await bulk.states() == ["Failed"]
 
 
-async def test_bulk_replay_fails_once_its_user_loses_role(bulk: Bulk) -> None:
+async def test_bulk_replay_fails_once_its_user_loses_role(bulk: ScriptedBulkReplays) -> None:
     await bulk.site.add_account("second", "System Manager", password=None)
     await bulk.failed(1)
     await bulk.begin()
@@ -239,7 +243,9 @@ async def test_bulk_replay_fails_once_its_user_loses_role(bulk: Bulk) -> None:
 
 
 @pytest.mark.parametrize("field", ["status", "webhook", "event"])
-async def test_bulk_replay_batch_reads_name_index_without_sorting(bulk: Bulk, field: str) -> None:
+async def test_bulk_replay_batch_reads_name_index_without_sorting(
+    bulk: ScriptedBulkReplays, field: str
+) -> None:
     """With an index of the filter each batch would sort all matching rows."""
     await bulk.failed(1)
     run = await bulk.begin([[field, "=", "Failed"]])
@@ -249,13 +255,13 @@ async def test_bulk_replay_batch_reads_name_index_without_sorting(bulk: Bulk, fi
     assert unsought(found, doc_webhook_delivery="name") == []
 
 
-async def outcomes(bulk: Bulk, run: str, most: int = 4) -> RunOutcomes:
+async def outcomes(bulk: ScriptedBulkReplays, run: str, most: int = 4) -> RunOutcomes:
     site = bulk.site.site
     return await site.read("boss", lambda fw: outcomes_of(fw.tx, site.bulk.get(fw, run), most))
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_run_outcomes_follow_states_of_deliveries(bulk: Bulk) -> None:
+async def test_run_outcomes_follow_states_of_deliveries(bulk: ScriptedBulkReplays) -> None:
     """A delivery arrived, failed again, is open, or was replayed again or deleted (O-300)."""
     first, *_ = await bulk.failed(4)
     run = await bulk.begin()
@@ -271,7 +277,7 @@ async def test_run_outcomes_follow_states_of_deliveries(bulk: Bulk) -> None:
     assert await outcomes(bulk, run.id) == RunOutcomes(3, 0, 0, 1, more=False)
 
 
-async def test_run_outcomes_are_counted_up_to_limit(bulk: Bulk) -> None:
+async def test_run_outcomes_are_counted_up_to_limit(bulk: ScriptedBulkReplays) -> None:
     """Beyond the limit each number is a minimum (O-300)."""
     await bulk.failed(3)
     run = await bulk.begin()
@@ -280,7 +286,7 @@ async def test_run_outcomes_are_counted_up_to_limit(bulk: Bulk) -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_run_outcomes_are_counted_by_run_index(bulk: Bulk) -> None:
+async def test_run_outcomes_are_counted_by_run_index(bulk: ScriptedBulkReplays) -> None:
     """No table is scanned as a whole (O-300)."""
     await bulk.failed(1)
     run = await bulk.begin()
@@ -291,7 +297,7 @@ async def test_run_outcomes_are_counted_by_run_index(bulk: Bulk) -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_command_replay_run_is_kept_and_skipped_by_service(bulk: Bulk) -> None:
+async def test_command_replay_run_is_kept_and_skipped_by_service(bulk: ScriptedBulkReplays) -> None:
     """A run of `fw webhooks replay` shows as stopped until it is done (O-301)."""
     names = await bulk.failed(3)
     site = bulk.site.site
@@ -305,12 +311,14 @@ async def test_command_replay_run_is_kept_and_skipped_by_service(bulk: Bulk) -> 
     assert (await outcomes(bulk, run.id)).open == 3
 
 
-def _replay_part(bulk: Bulk, run: ReplayRun, names: list[str], fw: Any, *, last: bool) -> None:
+def _replay_part(
+    bulk: ScriptedBulkReplays, run: ReplayRun, names: list[str], fw: Any, *, last: bool
+) -> None:
     bulk.site.site.bulk.replay_part(fw, run, names, last=last)
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_bulk_replay_keeps_20_newest_runs_and_running_run(bulk: Bulk) -> None:
+async def test_bulk_replay_keeps_20_newest_runs_and_running_run(bulk: ScriptedBulkReplays) -> None:
     """The last 20 runs and the run in progress are kept (O-301)."""
     running = await bulk.begin()
     site = bulk.site.site
@@ -325,7 +333,7 @@ async def test_bulk_replay_keeps_20_newest_runs_and_running_run(bulk: Bulk) -> N
         await outcomes(bulk, runs[0].id)
 
 
-async def test_bulk_replay_list_requires_permission_to_replay(bulk: Bulk) -> None:
+async def test_bulk_replay_list_requires_permission_to_replay(bulk: ScriptedBulkReplays) -> None:
     """Only System Managers without access scopes replay (B-255)."""
     await bulk.site.add_account("other", "Event Publisher", password=None)
     site = bulk.site.site
@@ -334,7 +342,9 @@ async def test_bulk_replay_list_requires_permission_to_replay(bulk: Bulk) -> Non
             await site.read("other", look)
 
 
-async def test_bulk_replay_of_user_renamed_during_a_batch_continues(bulk: Bulk) -> None:
+async def test_bulk_replay_of_user_renamed_during_a_batch_continues(
+    bulk: ScriptedBulkReplays,
+) -> None:
     """Neither does the batch run as another user of the name, nor does the run fail (B-257)."""
     deliveries = await bulk.failed(1)
     await bulk.begin()
@@ -351,7 +361,7 @@ async def test_bulk_replay_of_user_renamed_during_a_batch_continues(bulk: Bulk) 
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_bulk_replay_of_deleted_user_does_not_run_as_another_one_of_the_name(
-    bulk: Bulk,
+    bulk: ScriptedBulkReplays,
 ) -> None:
     """It is resumed after a restart, which may be much later (A-21, B-257)."""
     await bulk.site.add_account("second", "System Manager", password=None)

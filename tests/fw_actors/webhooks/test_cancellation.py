@@ -15,7 +15,7 @@ from fw_actors.webhooks.cancellation import MAX_EXAMINED_DELIVERIES
 from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.health import health_of
 from tests.fw_actors.virtual_site_kit import VirtualSite
-from tests.fw_actors.webhooks.claim_kit import RUNS, ClaimingProcess, emit, of
+from tests.fw_actors.webhooks.claim_kit import RUNS, ClaimingProcess, delivery_names, emit
 from tests.plans import Access, accesses, unsought
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -140,7 +140,7 @@ async def test_cancel_releases_next_delivery_of_same_document(site: VirtualSite)
     (due,) = await process.claim()
     assert due.delivery == third
     await process.end(due)
-    assert of(await process.claim()) == [fourth]
+    assert delivery_names(await process.claim()) == [fourth]
     assert [(await row(site, each))["status"] for each in (first, second)] == ["Failed"] * 2
 
 
@@ -159,7 +159,7 @@ async def test_replay_restarts_cancelled_delivery(site: VirtualSite) -> None:
     await cancel(site, delivery)
     opened = site.site
     await opened.write("Administrator", lambda fw: opened.replays.replay(fw, delivery))
-    assert of(await ClaimingProcess(site).claim()) == [delivery]
+    assert delivery_names(await ClaimingProcess(site).claim()) == [delivery]
 
 
 async def test_cancel_matching_proceeds_in_steps_and_skips_leased_deliveries(
@@ -168,7 +168,7 @@ async def test_cancel_matching_proceeds_in_steps_and_skips_leased_deliveries(
     """Deliveries in progress are skipped and counted (B-368)."""
     webhook = await site.subscribe()
     await emit(site, *["a"] * (MAX_EXAMINED_DELIVERIES + 50), *["b"] * 30)
-    held = of(await ClaimingProcess(site).claim(7))
+    held = delivery_names(await ClaimingProcess(site).claim(7))
     cancellations, write = site.site.cancellations, site.site.write
 
     async def matching(**wanted: Any) -> tuple[int, int, bool]:

@@ -20,7 +20,7 @@ from fw_actors.webhooks.claims import (
 )
 from fw_actors.webhooks.deliveries import Deliveries
 from tests.fw_actors.virtual_site_kit import VirtualSite
-from tests.fw_actors.webhooks.lease_depot import LeaseDepot, SlotsPerWebhook
+from tests.fw_actors.webhooks.manual_dispatcher import ManualDispatcher, SlotsPerWebhook
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -29,29 +29,33 @@ START = 1_800_000_000_000
 
 
 @pytest.mark.parametrize("timeout", [1, 60])
-async def test_lease_lasts_timeout_plus_30_seconds(depot: LeaseDepot, timeout: int) -> None:
+async def test_lease_lasts_timeout_plus_30_seconds(
+    dispatcher: ManualDispatcher, timeout: int
+) -> None:
     """A lease lasts `timeout` + 30 s (B-210)."""
-    await depot.site.subscribe(timeout=timeout)
-    await depot.emit()
-    assert (await depot.due()).lease_end == START + (timeout + 30) * 1000
+    await dispatcher.site.subscribe(timeout=timeout)
+    await dispatcher.emit()
+    assert (await dispatcher.due()).lease_end == START + (timeout + 30) * 1000
     await trio.sleep(timeout + 29.999)
-    assert (await depot.claim()).deliveries == []
+    assert (await dispatcher.claim()).deliveries == []
     await trio.sleep(0.001)
-    assert (await depot.due()).job.expired_leases == 1
+    assert (await dispatcher.due()).job.expired_leases == 1
 
 
-async def test_claim_returns_exact_payload_and_current_webhook(depot: LeaseDepot) -> None:
+async def test_claim_returns_exact_payload_and_current_webhook(
+    dispatcher: ManualDispatcher,
+) -> None:
     """Each attempt uses the Webhook's url, secret and timeout of that moment (B-127)."""
-    hook = await depot.site.subscribe(max_attempts=4)
-    delivery = await depot.emit()
+    hook = await dispatcher.site.subscribe(max_attempts=4)
+    delivery = await dispatcher.emit()
 
     def change(fw: Any) -> None:
         doc = fw.get_doc("Webhook", hook)
         doc.url, doc.timeout, doc.max_attempts, doc.enabled = "https://new.test/", 33, 9, 0
         doc.save()
 
-    await depot.site.do(change)
-    due = await depot.due()
+    await dispatcher.site.do(change)
+    due = await dispatcher.due()
     assert due.payload == (
         b'{"type":"note.shared","timestamp":"2027-01-15T08:00:00.000Z","data":{"a":"\xc3\xbc"}}'
     )
@@ -62,82 +66,84 @@ async def test_claim_returns_exact_payload_and_current_webhook(depot: LeaseDepot
         False,
     )
     assert (due.delivery, due.max_attempts, due.attempts, due.status) == (delivery, 4, 0, "Queued")
-    site = depot.site.site
+    site = dispatcher.site.site
     secret = site.vault.open(str(due.stored.secret), "Webhook", "secret", due.stored.row_id)
     assert secret == "a signing secret"
 
 
-async def test_claim_returns_no_hook_for_deleted_webhook(depot: LeaseDepot) -> None:
+async def test_claim_returns_no_hook_for_deleted_webhook(dispatcher: ManualDispatcher) -> None:
     """The deliveries of a deleted Webhook stay (B-29)."""
-    hook = await depot.site.subscribe()
-    await depot.emit()
-    await depot.site.do(lambda fw: fw.get_doc("Webhook", hook).delete())
-    due = await depot.due()
+    hook = await dispatcher.site.subscribe()
+    await dispatcher.emit()
+    await dispatcher.site.do(lambda fw: fw.get_doc("Webhook", hook).delete())
+    due = await dispatcher.due()
     assert (due.stored, due.lease_end) == (None, START + 40_000)
-    assert await depot.settle(due, "WITHDRAWN") == "Failed"
+    assert await dispatcher.settle(due, "WITHDRAWN") == "Failed"
 
 
-async def test_claim_leases_no_more_than_free_slots(depot: LeaseDepot) -> None:
-    hook = await depot.site.subscribe()
+async def test_claim_leases_no_more_than_free_slots(dispatcher: ManualDispatcher) -> None:
+    hook = await dispatcher.site.subscribe()
     for _ in range(5):
-        await depot.emit()
+        await dispatcher.emit()
     slots = SlotsPerWebhook(each=2)
-    batches = [len((await depot.claim(slots)).deliveries) for _ in range(4)]
+    batches = [len((await dispatcher.claim(slots)).deliveries) for _ in range(4)]
     assert batches == [2, 2, 1, 0]
     assert slots.taken == [(hook, 2), (hook, 2), (hook, 1)]
 
 
-async def test_claim_reports_whether_more_may_be_due(depot: LeaseDepot) -> None:
-    full = await depot.site.subscribe()
+async def test_claim_reports_whether_more_may_be_due(dispatcher: ManualDispatcher) -> None:
+    full = await dispatcher.site.subscribe()
     for _ in range(3):
-        await depot.emit()
+        await dispatcher.emit()
     offered = [
         SlotsPerWebhook(closed=(full,)),
         SlotsPerWebhook(each=2),
         SlotsPerWebhook(each=2),
         SlotsPerWebhook(each=2),
     ]
-    assert [(await depot.claim(slots)).more for slots in offered] == [True, True, False, False]
+    assert [(await dispatcher.claim(slots)).more for slots in offered] == [True, True, False, False]
 
 
-async def test_claim_reports_more_if_only_the_last_webhook_is_done(depot: LeaseDepot) -> None:
+async def test_claim_reports_more_if_only_the_last_webhook_is_done(
+    dispatcher: ManualDispatcher,
+) -> None:
     """A due delivery does not wait for the regular scan while a slot is free (B-238)."""
-    hooks = [await depot.site.subscribe(event) for event in ("a.b", "c.d")]
+    hooks = [await dispatcher.site.subscribe(event) for event in ("a.b", "c.d")]
     for event in ("a.b", "a.b", "a.b", "c.d"):
-        await depot.emit(event)
+        await dispatcher.emit(event)
         await trio.sleep(1)
     slots = SlotsPerWebhook(each=2)
-    batch = await depot.claim(slots)
+    batch = await dispatcher.claim(slots)
     assert (slots.taken, batch.more) == ([(hooks[0], 2), (hooks[1], 1)], True)
 
 
 async def test_claim_reports_more_if_the_webhooks_read_took_all_slots(site: VirtualSite) -> None:
     """Of Webhooks that were not read for want of slots, some may be due (B-238)."""
-    depot = LeaseDepot(site)
+    dispatcher = ManualDispatcher(site)
     for _ in range(WEBHOOKS_PER_READ + 1):
         await site.subscribe()
-    await depot.emit()
-    assert (await depot.claim(SlotsPerWebhook(limit=WEBHOOKS_PER_READ))).more
-    assert not (await depot.claim(SlotsPerWebhook(limit=WEBHOOKS_PER_READ))).more
+    await dispatcher.emit()
+    assert (await dispatcher.claim(SlotsPerWebhook(limit=WEBHOOKS_PER_READ))).more
+    assert not (await dispatcher.claim(SlotsPerWebhook(limit=WEBHOOKS_PER_READ))).more
 
 
-async def test_claim_serves_longest_waiting_webhook_first(depot: LeaseDepot) -> None:
+async def test_claim_serves_longest_waiting_webhook_first(dispatcher: ManualDispatcher) -> None:
     names = []
     for event in ("b.c", "a.b", "c.d"):
-        names.append(await depot.site.subscribe(event))
-        await depot.emit(event)
+        names.append(await dispatcher.site.subscribe(event))
+        await dispatcher.emit(event)
         await trio.sleep(1)
     slots = SlotsPerWebhook()
-    await depot.claim(slots)
+    await dispatcher.claim(slots)
     assert [name for name, _ in slots.taken] == names
 
 
-async def test_claim_passes_over_webhook_without_slot(depot: LeaseDepot) -> None:
+async def test_claim_passes_over_webhook_without_slot(dispatcher: ManualDispatcher) -> None:
     """Deliveries are claimed per receiver that has a free slot (B-237)."""
-    full, open_ = await depot.site.subscribe("a.b"), await depot.site.subscribe("c.d")
-    await depot.emit("a.b")
-    await depot.emit("c.d")
-    batch = await depot.claim(SlotsPerWebhook(closed=(full,)))
+    full, open_ = await dispatcher.site.subscribe("a.b"), await dispatcher.site.subscribe("c.d")
+    await dispatcher.emit("a.b")
+    await dispatcher.emit("c.d")
+    batch = await dispatcher.claim(SlotsPerWebhook(closed=(full,)))
     assert [due.job.partition for due in batch.deliveries] == [open_]
 
 
@@ -147,13 +153,13 @@ async def test_claim_serves_webhooks_that_are_not_read_with_the_first_ones(
 ) -> None:
     """Of thousands with pending deliveries, a claim reads those that it has slots for (B-237)."""
     hooks = sorted([await site.subscribe() for _ in range(WEBHOOKS_PER_READ + 3)])
-    depot = LeaseDepot(site, packed=packed)
-    await depot.emit()
+    dispatcher = ManualDispatcher(site, packed=packed)
+    await dispatcher.emit()
     *first, paused, deleted, last = hooks
     await site.sql("UPDATE doc_webhook SET paused_since = 1 WHERE name = :it", it=paused)
     await site.sql("DELETE FROM doc_webhook WHERE name = :it", it=deleted)
     all_but_last = SlotsPerWebhook(turns={last: -1})  # served first
-    batch = await depot.claim(all_but_last)
+    batch = await dispatcher.claim(all_but_last)
     assert [name for name, _ in all_but_last.taken] == [last, *first, None]
     assert sorted(due.job.partition for due in batch.deliveries) == sorted([*first, deleted, last])
     assert {due.stored and due.stored.name for due in batch.deliveries} == {*first, None, last}
@@ -162,45 +168,45 @@ async def test_claim_serves_webhooks_that_are_not_read_with_the_first_ones(
 
 async def test_claim_without_any_slot_left_stops(site: VirtualSite) -> None:
     hooks = sorted([await site.subscribe() for _ in range(3)])
-    depot = LeaseDepot(site)
-    await depot.emit()
+    dispatcher = ManualDispatcher(site)
+    await dispatcher.emit()
     slots = SlotsPerWebhook(limit=2)
-    batch = await depot.claim(slots)
+    batch = await dispatcher.claim(slots)
     assert ([name for name, _ in slots.taken], batch.more) == (hooks[:2], True)
     slots = SlotsPerWebhook(limit=2)
-    batch = await depot.claim(slots)
+    batch = await dispatcher.claim(slots)
     assert ([name for name, _ in slots.taken], batch.more) == (hooks[2:], False)
-    assert not (await depot.claim(SlotsPerWebhook(limit=0))).more
+    assert not (await dispatcher.claim(SlotsPerWebhook(limit=0))).more
 
 
-async def test_claim_reports_time_of_next_due_delivery(depot: LeaseDepot) -> None:
-    await depot.site.subscribe()
-    assert (await depot.claim()).next_at is None
-    await depot.emit()
-    await depot.settle(await depot.due(), "TRANSIENT")
-    batch = await depot.claim()
+async def test_claim_reports_time_of_next_due_delivery(dispatcher: ManualDispatcher) -> None:
+    await dispatcher.site.subscribe()
+    assert (await dispatcher.claim()).next_at is None
+    await dispatcher.emit()
+    await dispatcher.settle(await dispatcher.due(), "TRANSIENT")
+    batch = await dispatcher.claim()
     assert (batch.deliveries, batch.next_at) == ([], START + 30_000)
-    await depot.emit()  # what is due now stands before it
-    batch = await depot.claim()
+    await dispatcher.emit()  # what is due now stands before it
+    batch = await dispatcher.claim()
     assert (len(batch.deliveries), batch.next_at) == (1, START + 30_000)
 
 
-async def test_claim_drops_job_of_deleted_delivery(depot: LeaseDepot) -> None:
-    await depot.site.subscribe()
-    await depot.emit()
-    await depot.site.sql("DELETE FROM doc_webhook_delivery")
-    assert (await depot.claim()).deliveries == []
-    assert await depot.site.sql("SELECT count(*) FROM fw_job") == [(0,)]
+async def test_claim_drops_job_of_deleted_delivery(dispatcher: ManualDispatcher) -> None:
+    await dispatcher.site.subscribe()
+    await dispatcher.emit()
+    await dispatcher.site.sql("DELETE FROM doc_webhook_delivery")
+    assert (await dispatcher.claim()).deliveries == []
+    assert await dispatcher.site.sql("SELECT count(*) FROM fw_job") == [(0,)]
 
 
-async def test_claim_returns_stored_payload_of_any_length(depot: LeaseDepot) -> None:
+async def test_claim_returns_stored_payload_of_any_length(dispatcher: ManualDispatcher) -> None:
     """The stored bytes are signed and sent (B-106)."""
-    await depot.site.subscribe()
+    await dispatcher.site.subscribe()
     texts = ['short "quoted" \\ \u2028 \U0001f511', "long é" * 20_000, "longer" * 100_000]
     for text in texts:
-        await depot.site.do(lambda fw, text=text: fw.webhooks.emit("note.shared", {"a": text}))  # type: ignore[misc]
-    stored = dict(await depot.site.sql("SELECT name, payload FROM doc_webhook_delivery"))
-    due = (await depot.claim()).deliveries
+        await dispatcher.site.do(lambda fw, text=text: fw.webhooks.emit("note.shared", {"a": text}))  # type: ignore[misc]
+    stored = dict(await dispatcher.site.sql("SELECT name, payload FROM doc_webhook_delivery"))
+    due = (await dispatcher.claim()).deliveries
     assert {one.delivery: one.payload.decode() for one in due} == stored
     assert [one.delivery for one in due] == sorted(stored)  # in the order of their jobs
 
@@ -217,7 +223,7 @@ async def test_leased_rows_are_equal_packed_and_row_by_row(site: VirtualSite) ->
         10 * MAX_INLINE_BYTES,
     ):
         await site.do(partial(emit_text, text="é" * size))
-    packed = LeaseDepot(site)
+    packed = ManualDispatcher(site)
     leased = (await packed.claim()).leased
     assert leased is not None
     names = [due.delivery for due in leased.deliveries()]
@@ -239,14 +245,14 @@ def emit_text(fw: Any, text: str) -> None:
     fw.webhooks.emit("note.shared", {"a": text})
 
 
-async def test_claim_returns_empty_payload_for_null(depot: LeaseDepot) -> None:
+async def test_claim_returns_empty_payload_for_null(dispatcher: ManualDispatcher) -> None:
     """Raw SQL is not checked (A-317); what is claimed beside it stays whole (B-217)."""
-    await depot.site.subscribe()
-    names = [await depot.emit() for _ in range(3)]
-    await depot.site.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it",
+    await dispatcher.site.subscribe()
+    names = [await dispatcher.emit() for _ in range(3)]
+    await dispatcher.site.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it",
                            it=names[1])  # fmt: skip
-    stored = dict(await depot.site.sql("SELECT name, payload FROM doc_webhook_delivery"))
-    due = (await depot.claim()).deliveries
+    stored = dict(await dispatcher.site.sql("SELECT name, payload FROM doc_webhook_delivery"))
+    due = (await dispatcher.claim()).deliveries
     assert [one.payload.decode() or None for one in due] == [stored[name] for name in names]
 
 

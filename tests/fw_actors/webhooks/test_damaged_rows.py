@@ -20,7 +20,7 @@ from fw_actors.webhooks.health import health_of
 from fw_actors.webhooks.subscriptions import SharedSubscriptions
 from supervisors.service.processes import shared_memory
 from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
-from tests.fw_actors.webhooks.claim_kit import ClaimingProcess, emit, of
+from tests.fw_actors.webhooks.claim_kit import ClaimingProcess, delivery_names, emit
 
 BYTES = "X'00FF7B'"
 TEXT_COLUMNS = (
@@ -102,7 +102,7 @@ async def test_unusual_value_in_delivery_stops_no_other_delivery(
     )
     process = ClaimingProcess(site)
     found = await process.claim()
-    assert of(found) == [bad, good]
+    assert delivery_names(found) == [bad, good]
     assert None not in await process.end_all(found)
 
 

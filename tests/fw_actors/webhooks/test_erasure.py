@@ -14,7 +14,7 @@ from fw_actors.webhooks.diagnostics import delivery_report
 from fw_actors.webhooks.erasure import erasable, erase, erase_many, payload_batches
 from tests.fw_actors.actors.delivery_kit import URL, ScriptedReceiver, delivering
 from tests.fw_actors.virtual_site_kit import VirtualSite
-from tests.fw_actors.webhooks.claim_kit import OutcomeDepot, emit
+from tests.fw_actors.webhooks.claim_kit import ScriptedDeliveries, emit
 from tests.plans import Access, accesses, unsought
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -22,9 +22,9 @@ DAY = 86_400_000
 
 
 async def erased(
-    depot: OutcomeDepot, delivery: str, user: str = "Administrator"
+    deliveries: ScriptedDeliveries, delivery: str, user: str = "Administrator"
 ) -> str | PermissionDeniedError:
-    site = depot.site.site
+    site = deliveries.site.site
     return await site.write(user, lambda fw: erase(fw, site.audit, delivery))
 
 
@@ -39,13 +39,13 @@ async def bodies(site: VirtualSite) -> list[tuple[Any, ...]]:
 
 async def test_erase_removes_bodies_and_keeps_record(site: VirtualSite) -> None:
     """An Audit Event records the erasure; a second one does nothing (B-360)."""
-    depot = OutcomeDepot(site)
-    delivery = await depot.ended("REFUSED")
+    deliveries = ScriptedDeliveries(site)
+    delivery = await deliveries.ended("REFUSED")
     await site.add_account("boss", "System Manager", password=None)
-    await depot.replay(delivery)
-    await depot.attempt("REFUSED")
+    await deliveries.replay(delivery)
+    await deliveries.attempt("REFUSED")
     before = await bodies(site)
-    first, second = await erased(depot, delivery), await erased(depot, delivery)
+    first, second = await erased(deliveries, delivery), await erased(deliveries, delivery)
     events = await site.sql("SELECT target FROM doc_audit_event WHERE action = 'webhook.erase'")
     assert [tuple(map(int, row[:4])) for row in before] == [(1, 1, 1, 0)]
     assert [(*map(int, row[:4]), *row[4:]) for row in await bodies(site)] == [
@@ -57,11 +57,11 @@ async def test_erase_removes_bodies_and_keeps_record(site: VirtualSite) -> None:
 
 async def test_replay_refuses_erased_delivery(site: VirtualSite) -> None:
     """The refusal states the time of the erasure (B-361)."""
-    depot = OutcomeDepot(site)
-    delivery = await depot.ended("REFUSED")
-    at = await erased(depot, delivery)
+    deliveries = ScriptedDeliveries(site)
+    delivery = await deliveries.ended("REFUSED")
+    at = await erased(deliveries, delivery)
     with pytest.raises(ConflictError, match=f"was erased at {at}; it cannot be sent again"):
-        await depot.replay(delivery, "Administrator")
+        await deliveries.replay(delivery, "Administrator")
     report = await site.do(lambda fw: delivery_report(fw, delivery))
     told = report.as_json(ServiceState(running=True))
     assert told["erased"] == at
@@ -89,27 +89,27 @@ async def test_erased_delivery_shows_no_request(tmp_path: Path, autojump_clock: 
 
 async def test_erase_refuses_delivery_in_progress(site: VirtualSite) -> None:
     """A delivery in progress still needs its body (B-362)."""
-    depot = OutcomeDepot(site)
-    delivery = await depot.ended("TRANSIENT")
+    deliveries = ScriptedDeliveries(site)
+    delivery = await deliveries.ended("TRANSIENT")
     with pytest.raises(ConflictError, match="only Sent and Failed"):
-        await erased(depot, delivery)
+        await erased(deliveries, delivery)
     assert await site.do(lambda fw: erasable(fw, until=2**50)) == []
     assert await site.do(lambda fw: erase_many(fw, site.site.audit, [delivery])) == []
 
 
 async def test_erase_denies_user_without_replay_permission(site: VirtualSite) -> None:
-    depot = OutcomeDepot(site)
-    delivery = await depot.ended("REFUSED")
+    deliveries = ScriptedDeliveries(site)
+    delivery = await deliveries.ended("REFUSED")
     await site.add_account("clerk", password=None)
-    assert isinstance(await erased(depot, delivery, "clerk"), PermissionDeniedError)
+    assert isinstance(await erased(deliveries, delivery, "clerk"), PermissionDeniedError)
     with pytest.raises(NotFoundError):
-        await erased(depot, "msg_none")
+        await erased(deliveries, "msg_none")
 
 
 async def test_erasable_selects_by_webhook_document_and_time(site: VirtualSite) -> None:
     """Deliveries are selected by Webhook, document and time (B-363)."""
-    depot = OutcomeDepot(site)
-    name = await depot.ended("REFUSED")
+    deliveries = ScriptedDeliveries(site)
+    name = await deliveries.ended("REFUSED")
     await site.sql("UPDATE doc_webhook_delivery SET reference_doctype = 'Customer',"
                      " reference_name = 'C-1'")  # fmt: skip
 
@@ -127,8 +127,8 @@ async def test_erasable_selects_by_webhook_document_and_time(site: VirtualSite) 
 
 async def test_erase_many_erases_listed_deliveries_once(site: VirtualSite) -> None:
     """Each erasure is recorded; one that another call has erased is left out (B-363)."""
-    depot, audit = OutcomeDepot(site), site.site.audit
-    names = [await depot.ended("REFUSED")]
+    deliveries, audit = ScriptedDeliveries(site), site.site.audit
+    names = [await deliveries.ended("REFUSED")]
     names += [row["name"] for row in await site.deliveries() if row["name"] not in names]
     assert await site.do(lambda fw: erase_many(fw, audit, [*names, "msg_none"])) == sorted(names)
     assert await site.do(lambda fw: erase_many(fw, audit, names)) == []
@@ -170,9 +170,9 @@ async def test_erasable_reads_only_matching_deliveries(site: VirtualSite) -> Non
 
 async def test_payload_sweep_erases_old_bodies_in_bounded_steps(site: VirtualSite) -> None:
     """The age of a final delivery is counted from its last attempt (B-364)."""
-    depot = OutcomeDepot(site)
+    deliveries = ScriptedDeliveries(site)
     for _ in range(3):
-        await depot.ended("REFUSED")
+        await deliveries.ended("REFUSED")
     ended = [name for (name,) in await site.sql("SELECT name FROM doc_webhook_delivery")]
     await site.sql("UPDATE doc_webhook_delivery SET status = 'Failed', last_attempt = creation")
     later = ended[-1]
@@ -192,14 +192,14 @@ class SweptDays:
     """Failed deliveries, and the sweep of a service that is started anew each day."""
 
     def __init__(self, site: VirtualSite, clock: MockClock) -> None:
-        self._site, self._clock, self._depot = site, clock, OutcomeDepot(site)
+        self._site, self._clock, self._deliveries = site, clock, ScriptedDeliveries(site)
 
     async def delivery(self, ago: int = 2 * DAY) -> str:
         """Make a delivery that failed `ago` (ms)."""
         if not await self._site.sql("SELECT name FROM doc_webhook"):
             await self._site.subscribe()
         (name,) = await emit(self._site, "N-1")
-        await self._depot.attempt("REFUSED")
+        await self._deliveries.attempt("REFUSED")
         await self._site.sql(
             "UPDATE doc_webhook_delivery SET last_attempt = last_attempt - :ago WHERE name = :it",
             ago=ago, it=name,

@@ -21,7 +21,13 @@ from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import health_of
 from tests.fw_actors.virtual_site_kit import VirtualSite
-from tests.fw_actors.webhooks.claim_kit import RUNS, ClaimingProcess, FreeSlots, emit, of
+from tests.fw_actors.webhooks.claim_kit import (
+    RUNS,
+    ClaimingProcess,
+    FreeSlots,
+    delivery_names,
+    emit,
+)
 from tests.plans import Access, accesses, statements_of, unsought
 
 both_stores = pytest.mark.usefixtures("on_both_stores")
@@ -34,7 +40,7 @@ async def test_ordered_claim_waits_for_final_predecessor(site: VirtualSite) -> N
     a1, a2, b1, a3 = await emit(site, "a", "a", "b", "a")
     process = ClaimingProcess(site)
     first = await process.claim()
-    assert of(first) == [a1, b1]
+    assert delivery_names(first) == [a1, b1]
     assert await process.claim() == []
     await process.end(first[0], OutcomeKind.TRANSIENT)  # Retrying: it holds the others up
     assert await process.claim() == []
@@ -45,7 +51,7 @@ async def test_ordered_claim_waits_for_final_predecessor(site: VirtualSite) -> N
     [second] = await process.claim()
     assert second.delivery == a2
     await process.end(second)
-    assert of(await process.claim()) == [a3]
+    assert delivery_names(await process.claim()) == [a3]
 
 
 class Fates:
@@ -139,7 +145,7 @@ async def test_ordered_claim_parks_followers_of_leased_delivery(site: VirtualSit
     first, *_ = await emit(site, *["a"] * 300)
     [other] = await emit(site, "b")
     process = ClaimingProcess(site)
-    assert of(await process.claim()) == [first, other]
+    assert delivery_names(await process.claim()) == [first, other]
     due = await site.sql("SELECT count(*) FROM fw_job WHERE next_at IS NOT NULL")
     assert due == [(2,)]  # both leased
     health = await site.site.store.read(lambda tx: health_of(tx, [webhook], RUNS)[webhook])
@@ -188,7 +194,7 @@ async def test_replay_is_queued_behind_waiting_delivery(site: VirtualSite) -> No
     await opened.write("Administrator", lambda fw: opened.replays.replay(fw, a1))
     assert await process.claim() == []
     await process.end(due)
-    assert (due.delivery, of(await process.claim())) == (a2, [a1])
+    assert (due.delivery, delivery_names(await process.claim())) == (a2, [a1])
 
 
 async def test_release_keeps_position_in_order(site: VirtualSite) -> None:
@@ -197,7 +203,7 @@ async def test_release_keeps_position_in_order(site: VirtualSite) -> None:
     process = ClaimingProcess(site)
     [due] = await process.claim()
     await process.release(due)
-    assert of(await process.claim()) == [a1]
+    assert delivery_names(await process.claim()) == [a1]
 
 
 @both_stores
@@ -210,7 +216,7 @@ async def test_ordering_switched_off_releases_waiting_deliveries(site: VirtualSi
     await process.end(due)
     [second] = await process.claim()  # leased before it is known
     await process.end(second)
-    assert of(await process.claim()) == names[2:]
+    assert delivery_names(await process.claim()) == names[2:]
 
 
 async def test_deleted_webhook_fails_all_ordered_deliveries(site: VirtualSite) -> None:

@@ -11,13 +11,13 @@ from fw_actors.documents.fields import iso
 from fw_actors.errors import ConflictError, FwError, NotFoundError, PermissionDeniedError
 from fw_actors.webhooks.replay import Replayed
 from tests.fw_actors.virtual_site_kit import VirtualSite
-from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
+from tests.fw_actors.webhooks.claim_kit import ScriptedDeliveries
 
 
 @pytest.fixture
-async def depot(site: VirtualSite) -> OutcomeDepot:
+async def deliveries(site: VirtualSite) -> ScriptedDeliveries:
     await site.add_account("boss", "System Manager", password=None)
-    return OutcomeDepot(site)
+    return ScriptedDeliveries(site)
 
 
 @pytest.mark.parametrize(
@@ -26,150 +26,155 @@ async def depot(site: VirtualSite) -> OutcomeDepot:
 )
 @pytest.mark.usefixtures("on_both_stores")
 async def test_replay_restarts_final_delivery_with_same_id_and_body(
-    depot: OutcomeDepot, kinds: list[str], previous: str
+    deliveries: ScriptedDeliveries, kinds: list[str], previous: str
 ) -> None:
     """Sent or Failed begins fresh attempts; id and body are kept (B-251)."""
-    delivery = await depot.ended(*kinds, max_attempts=3)
-    before = await depot.row()
+    delivery = await deliveries.ended(*kinds, max_attempts=3)
+    before = await deliveries.row()
     assert before["status"] == previous
     hook = before["webhook"]
-    await depot.site.do(lambda fw: fw.get_doc("Webhook", hook).db_set("max_attempts", 9))
-    assert await depot.replay(delivery) == Replayed(delivery, "Queued")
-    row = await depot.row()
+    await deliveries.site.do(lambda fw: fw.get_doc("Webhook", hook).db_set("max_attempts", 9))
+    assert await deliveries.replay(delivery) == Replayed(delivery, "Queued")
+    row = await deliveries.row()
     assert (row["name"], row["payload"]) == (delivery, before["payload"])
     assert (row["status"], row["attempts"], row["max_attempts"]) == ("Queued", 0, 9)
     assert (row["next_attempt"], row["error"], row["sent"]) == (row["modified"], None, None)
-    assert await depot.site.sql("SELECT partition, subject, lease FROM fw_job") == [
+    assert await deliveries.site.sql("SELECT partition, subject, lease FROM fw_job") == [
         (hook, delivery, None)
     ]
-    await depot.attempt("DELIVERED")
-    assert [(await depot.row())[key] for key in ("status", "attempts")] == ["Sent", 1]
+    await deliveries.attempt("DELIVERED")
+    assert [(await deliveries.row())[key] for key in ("status", "attempts")] == ["Sent", 1]
 
 
 @pytest.mark.parametrize(("kinds", "status"), [([], "Queued"), (["TRANSIENT"], "Retrying")])
 async def test_replay_refuses_delivery_in_progress(
-    depot: OutcomeDepot, kinds: list[str], status: str
+    deliveries: ScriptedDeliveries, kinds: list[str], status: str
 ) -> None:
     """Queued or Retrying is refused and unchanged (B-252), without an Audit Event (O-82)."""
-    delivery = await depot.ended(*kinds)
-    before = await depot.row()
+    delivery = await deliveries.ended(*kinds)
+    before = await deliveries.row()
     with pytest.raises(ConflictError, match=f"This delivery is {status}; only Sent and Failed"):
-        await depot.replay(delivery)
+        await deliveries.replay(delivery)
     assert before["status"] == status
-    assert (await depot.row(), await depot.audit()) == (before, [])
+    assert (await deliveries.row(), await deliveries.audit()) == (before, [])
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_replay_refuses_second_replay_while_queued(depot: OutcomeDepot) -> None:
-    delivery = await depot.ended("DELIVERED")
-    await depot.replay(delivery)
+async def test_replay_refuses_second_replay_while_queued(deliveries: ScriptedDeliveries) -> None:
+    delivery = await deliveries.ended("DELIVERED")
+    await deliveries.replay(delivery)
     with pytest.raises(ConflictError):
-        await depot.replay(delivery)
-    assert len(await depot.audit()) == 1
-    assert await depot.site.sql("SELECT count(*) FROM fw_job") == [(1,)]
+        await deliveries.replay(delivery)
+    assert len(await deliveries.audit()) == 1
+    assert await deliveries.site.sql("SELECT count(*) FROM fw_job") == [(1,)]
 
 
-async def test_replay_of_unknown_delivery_leaves_no_audit_event(depot: OutcomeDepot) -> None:
+async def test_replay_of_unknown_delivery_leaves_no_audit_event(
+    deliveries: ScriptedDeliveries,
+) -> None:
     with pytest.raises(NotFoundError):
-        await depot.replay("msg_" + "0" * 27)
-    assert await depot.audit() == []
+        await deliveries.replay("msg_" + "0" * 27)
+    assert await deliveries.audit() == []
 
 
 async def test_replay_refuses_delivery_of_deleted_webhook(
-    depot: OutcomeDepot,
+    deliveries: ScriptedDeliveries,
 ) -> None:
-    delivery = await depot.ended("DELIVERED")
-    hook = (await depot.row())["webhook"]
-    await depot.site.do(lambda fw: fw.get_doc("Webhook", hook).delete())
+    delivery = await deliveries.ended("DELIVERED")
+    hook = (await deliveries.row())["webhook"]
+    await deliveries.site.do(lambda fw: fw.get_doc("Webhook", hook).delete())
     with pytest.raises(ConflictError):
-        await depot.replay(delivery)
-    assert ((await depot.row())["status"], await depot.audit()) == ("Sent", [])
+        await deliveries.replay(delivery)
+    assert ((await deliveries.row())["status"], await deliveries.audit()) == ("Sent", [])
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_replay_refuses_delivery_of_deleted_namesake(depot: OutcomeDepot) -> None:
+async def test_replay_refuses_delivery_of_deleted_namesake(deliveries: ScriptedDeliveries) -> None:
     """Another Webhook has the name by now, and its receiver must not get the event (B-253)."""
-    old = await depot.ended("DELIVERED", name="erp")
-    await depot.site.do(lambda fw: fw.get_doc("Webhook", "erp").delete())
-    fresh = await depot.ended("DELIVERED", name="erp")
+    old = await deliveries.ended("DELIVERED", name="erp")
+    await deliveries.site.do(lambda fw: fw.get_doc("Webhook", "erp").delete())
+    fresh = await deliveries.ended("DELIVERED", name="erp")
     with pytest.raises(ConflictError, match="was deleted"):
-        await depot.replay(old)
-    await depot.site.do(lambda fw: fw.get_doc("Webhook", "erp").rename("crm"))
+        await deliveries.replay(old)
+    await deliveries.site.do(lambda fw: fw.get_doc("Webhook", "erp").rename("crm"))
     with pytest.raises(ConflictError, match="was deleted"):
-        await depot.replay(old)
-    assert await depot.audit() == []
-    assert await depot.replay(fresh) == Replayed(fresh, "Queued")
+        await deliveries.replay(old)
+    assert await deliveries.audit() == []
+    assert await deliveries.replay(fresh) == Replayed(fresh, "Queued")
 
 
-async def test_replay_accepts_delivery_of_disabled_webhook(depot: OutcomeDepot) -> None:
+async def test_replay_accepts_delivery_of_disabled_webhook(deliveries: ScriptedDeliveries) -> None:
     """A replay for a disabled Webhook is allowed, and fails as disabled (B-254)."""
-    delivery = await depot.ended("DELIVERED")
-    hook = (await depot.row())["webhook"]
-    await depot.site.do(lambda fw: fw.get_doc("Webhook", hook).db_set("enabled", 0))
-    assert await depot.replay(delivery) == Replayed(delivery, "Queued")
+    delivery = await deliveries.ended("DELIVERED")
+    hook = (await deliveries.row())["webhook"]
+    await deliveries.site.do(lambda fw: fw.get_doc("Webhook", hook).db_set("enabled", 0))
+    assert await deliveries.replay(delivery) == Replayed(delivery, "Queued")
 
 
-async def test_replay_audit_event_has_only_named_columns(depot: OutcomeDepot) -> None:
+async def test_replay_audit_event_has_only_named_columns(deliveries: ScriptedDeliveries) -> None:
     """The detail is `{webhook, previous_status}`, never payload or secret (O-80, O-88)."""
-    delivery = await depot.ended("REFUSED")
-    await depot.replay(delivery)
-    [(action, target, detail, actor, request_id)] = await depot.audit()
+    delivery = await deliveries.ended("REFUSED")
+    await deliveries.replay(delivery)
+    [(action, target, detail, actor, request_id)] = await deliveries.audit()
     assert (action, target, actor, request_id) == ("webhook.replay", delivery, "boss", "r-1")
-    hook = (await depot.row())["webhook"]
+    hook = (await deliveries.row())["webhook"]
     assert json.loads(detail) == {"webhook": hook, "previous_status": "Failed"}
 
 
 @pytest.mark.parametrize("delivery", ["one that is there", "msg_nowhere", "x" * 300])
 @pytest.mark.parametrize("scoped", [False, True])
 async def test_replay_denies_unauthorized_user_on_record(
-    depot: OutcomeDepot, delivery: str, scoped: bool
+    deliveries: ScriptedDeliveries, delivery: str, scoped: bool
 ) -> None:
     """A user without the role, or with access scopes, is refused (B-255) and audited (O-81)."""
     if delivery == "one that is there":
-        delivery = await depot.ended("DELIVERED")
-    await depot.site.add_account("clerk", *(["System Manager"] if scoped else []), password=None)
+        delivery = await deliveries.ended("DELIVERED")
+    await deliveries.site.add_account(
+        "clerk", *(["System Manager"] if scoped else []), password=None
+    )
     if scoped:
-        await depot.site.do(
+        await deliveries.site.do(
             lambda fw: fw.new_doc(
                 "User Permission", user="clerk", allow="User", for_value="clerk"
             ).insert()
         )
-    told = await depot.replay(delivery, "clerk")
+    told = await deliveries.replay(delivery, "clerk")
     assert isinstance(told, PermissionDeniedError)
-    assert await depot.audit() == [("Denied", delivery[:140], None, "clerk", "r-1")]
-    assert await depot.site.sql("SELECT count(*) FROM fw_job") == [(0,)]
+    assert await deliveries.audit() == [("Denied", delivery[:140], None, "clerk", "r-1")]
+    assert await deliveries.site.sql("SELECT count(*) FROM fw_job") == [(0,)]
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_replay_many_answers_and_audits_each_delivery(depot: OutcomeDepot) -> None:
+async def test_replay_many_answers_and_audits_each_delivery(deliveries: ScriptedDeliveries) -> None:
     """Each delivery is replayed with its own Audit Event (C-116)."""
-    final = await depot.ended("REFUSED")
-    under_way = (await depot.site.do(lambda fw: fw.webhooks.emit("note.shared", {})))["deliveries"][
-        0
-    ]
-    site = depot.site.site
-    told = await depot.site.do(
+    final = await deliveries.ended("REFUSED")
+    emitted = await deliveries.site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    under_way = emitted["deliveries"][0]
+    site = deliveries.site.site
+    told = await deliveries.site.do(
         lambda fw: site.replays.replay_many(fw, [under_way, final, "nowhere", final])
     )
     kinds = [type(each).__name__ for each in told]
     assert kinds == ["ConflictError", "Replayed", "NotFoundError", "ConflictError"]
     assert all(isinstance(each, (Replayed, FwError)) for each in told)
-    assert [row[:2] for row in await depot.audit()] == [("webhook.replay", final)]
+    assert [row[:2] for row in await deliveries.audit()] == [("webhook.replay", final)]
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_replay_find_lists_matching_deliveries_oldest_first(depot: OutcomeDepot) -> None:
-    await depot.ended("REFUSED")
-    hook = (await depot.row())["webhook"]
+async def test_replay_find_lists_matching_deliveries_oldest_first(
+    deliveries: ScriptedDeliveries,
+) -> None:
+    await deliveries.ended("REFUSED")
+    hook = (await deliveries.row())["webhook"]
     for _ in range(3):
-        await depot.site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-    await depot.attempt("REFUSED")
-    ids = [row["name"] for row in await depot.site.deliveries()]
-    at = (await depot.row())["creation"]
+        await deliveries.site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    await deliveries.attempt("REFUSED")
+    ids = [row["name"] for row in await deliveries.site.deliveries()]
+    at = (await deliveries.row())["creation"]
 
     async def find(*filters: list[Any], limit: int | None = None, status: str = "Failed") -> Any:
         wanted = [["status", "=", status], *filters]
-        site = depot.site.site
+        site = deliveries.site.site
         return await site.read("boss", lambda fw: site.replays.find(fw, wanted, limit))
 
     assert await find() == await find(["webhook", "=", hook]) == ids

@@ -17,7 +17,7 @@ from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Level, ServiceState
 from fw_actors.store import jobs
 from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
-from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
+from tests.fw_actors.webhooks.claim_kit import ScriptedDeliveries
 
 DAY = 86_400
 
@@ -115,11 +115,11 @@ async def test_queue_facts_name_the_error_of_the_last_attempt(
     site: VirtualSite, endings: tuple[str, ...], error: str | None
 ) -> None:
     """Of a receiver whose deliveries are due for more than five minutes; empty after a 2xx."""
-    depot = OutcomeDepot(site)
+    deliveries = ScriptedDeliveries(site)
     await site.subscribe()
     for ending in endings:
         await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-        await depot.attempt(ending, limit=1)
+        await deliveries.attempt(ending, limit=1)
         await trio.sleep(1)
     await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     await trio.sleep(301)

@@ -17,14 +17,14 @@ TOKENS = count()
 ADA = {"doctype": "Customer", "name": "Ada"}
 
 
-class OverlapDepot:
+class DeliveryTransitions:
     """A Webhook for the event `a.b`, and the transitions of its deliveries."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self.deliveries = Deliveries(site.registry, Backoff(30.0, 3600.0))
 
-    async def owe(self, events: int = 1, **more: Any) -> list[LeasedDelivery]:
+    async def lease_new(self, events: int = 1, **more: Any) -> list[LeasedDelivery]:
         """Make a Webhook and deliveries about one Customer, and lease them."""
         fields = {"event_type": "Custom", "custom_event": "a.b", "secret": "a secret", **more}
         url = "https://receiver.test/"
@@ -55,9 +55,9 @@ class OverlapDepot:
         tx.raw("UPDATE fw_job SET next_at = 0 WHERE id <= :limit", {"limit": limit})
         return self.claim(tx)
 
-    async def failed(self) -> str:
-        """Make a delivery that has failed; its name."""
-        [due] = await self.owe()
+    async def make_failed(self) -> str:
+        """Make a failed delivery; return its name."""
+        [due] = await self.lease_new()
         await self.site.store.write(partial(self.settle, [due], OutcomeKind.REFUSED))
         return due.delivery
 
@@ -74,8 +74,8 @@ class OverlapDepot:
         rows = await self.rows("SELECT status, attempts FROM doc_webhook_delivery ORDER BY name")
         return [(row["status"], row["attempts"]) for row in rows]
 
-    async def age(self) -> None:
-        """Have every attempt been two days ago."""
+    async def age_attempts(self) -> None:
+        """Move the time of every attempt back by two days."""
         day = 86_400_000
 
         def work(tx: Tx) -> None:

@@ -1,4 +1,4 @@
-"""A site whose deliveries are leased and settled by hand, as a Dispatcher and its actors do."""
+"""Leases and settles the deliveries of a site step by step, as a Dispatcher and its actors do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fw_actors.webhooks.claim_kit import EvenLimits
 
 
 class SlotsPerWebhook(EvenLimits):
-    """So many slots for each Webhook, and for `limit` of them; it records which took some."""
+    """`each` slots for each Webhook, for at most `limit` Webhooks; records which took some."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class SlotsPerWebhook(EvenLimits):
         self.taken.append((hook.name if hook is not None else None, count))
 
 
-class LeaseDepot:
-    """A site with a Webhook whose deliveries are leased and settled by hand."""
+class ManualDispatcher:
+    """Leases and settles the deliveries of a site when the test says."""
 
     def __init__(self, site: VirtualSite, *, packed: bool = True) -> None:
         self.site = site
