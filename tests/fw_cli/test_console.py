@@ -61,14 +61,14 @@ async def no_metrics() -> bytes:
     return b""
 
 
-def door(site: LiveSite) -> Path:
+def address_file(site: LiveSite) -> Path:
     return site.folder / "data" / "console.address"
 
 
-def asked(site: LiveSite, *lines: bytes) -> list[dict[str, Any]]:
+def ask_console(site: LiveSite, *lines: bytes) -> list[dict[str, Any]]:
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(SECONDS)
-        client.connect(str(path_in(door(site))))
+        client.connect(str(path_in(address_file(site))))
         client.sendall(b"".join(line + b"\n" for line in lines))
         with client.makefile("rb") as answers:
             return [json.loads(answers.readline()) for _ in lines]
@@ -89,9 +89,9 @@ def test_console_reports_service_that_hangs(
 
 
 def test_console_socket_and_folder_are_private_to_owner(site: LiveSite) -> None:
-    path = path_in(door(site))
+    path = path_in(address_file(site))
     assert path.is_socket()
-    modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, door(site))]
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, address_file(site))]
     assert modes == [0o600, 0o700, 0o600]
 
 
@@ -104,12 +104,12 @@ def test_data_folder_contains_no_socket(site: LiveSite, tmp_path: Path) -> None:
 def test_next_start_deletes_socket_of_killed_service(tmp_path: Path) -> None:
     with LiveSite(tmp_path) as site:
         site.start()
-        left = path_in(door(site))
+        left = path_in(address_file(site))
         site.end(signal.SIGKILL)
         assert left.is_socket()
         site.start()
         assert not left.parent.exists()
-        assert asked(site, b'{"do": "trace", "name": "mailer"}') == [{"ok": True}]
+        assert ask_console(site, b'{"do": "trace", "name": "mailer"}') == [{"ok": True}]
 
 
 @pytest.mark.parametrize("lost", ["folder", "address"])
@@ -117,13 +117,13 @@ def test_console_socket_is_made_again(tmp_path: Path, lost: str) -> None:
     """O-228: programs clean folders for temporary files, while the service runs for months."""
     with LiveSite(tmp_path) as site:
         site.start()
-        first = path_in(door(site))
+        first = path_in(address_file(site))
         if lost == "folder":
             shutil.rmtree(first.parent)
         else:
-            door(site).unlink()
-        eventually(lambda: door(site).exists() and path_in(door(site)) != first, 30)
-        assert asked(site, b'{"do": "trace", "name": "mailer"}') == [{"ok": True}]
+            address_file(site).unlink()
+        eventually(lambda: address_file(site).exists() and path_in(address_file(site)) != first, 30)
+        assert ask_console(site, b'{"do": "trace", "name": "mailer"}') == [{"ok": True}]
         assert not first.exists()
 
 
@@ -131,14 +131,14 @@ def test_console_socket_is_in_runtime_directory_of_systemd(tmp_path: Path) -> No
     """A unit has a private /tmp, which other processes cannot see."""
     with tempfile.TemporaryDirectory() as run, LiveSite(tmp_path) as site:
         site.start(RUNTIME_DIRECTORY=f"{run}:/nowhere")
-        assert path_in(door(site)).parent.parent == Path(run)
+        assert path_in(address_file(site)).parent.parent == Path(run)
         assert site.end() == 0
 
 
 def test_service_runs_without_console_socket_and_logs_it(tmp_path: Path) -> None:
     with LiveSite(tmp_path) as site:
         site.start(RUNTIME_DIRECTORY=str(tmp_path / "missing"))
-        assert not door(site).exists()
+        assert not address_file(site).exists()
         assert site.end() == 0
     assert "console.no_socket" in (tmp_path / "serve.log").read_text()
 
@@ -208,7 +208,7 @@ async def test_console_socket_refuses_other_users(
 def test_socket_answers_the_metrics_of_the_service(site: LiveSite) -> None:
     """The same text as over HTTP, for `fw doctor` (H-177)."""
     httpx.get(f"{site.url}/metrics")  # a request is counted after its response
-    [found] = asked(site, b'{"do": "metrics"}')
+    [found] = ask_console(site, b'{"do": "metrics"}')
     over_http = httpx.get(f"{site.url}/metrics").text
     names = [
         {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
@@ -225,7 +225,7 @@ def test_console_client_refuses_socket_of_other_user(
 
     async def ask() -> None:
         with pytest.raises(CommandFailed, match=NOT_RUNNING):
-            await ConsoleClient(door(site)).ask("view")
+            await ConsoleClient(address_file(site)).ask("view")
 
     asyncio.run(ask())
 
@@ -281,7 +281,7 @@ def test_console_client_acts_at_once_after_service_restart(tmp_path: Path) -> No
 
 
 def test_console_connection_survives_refused_requests(site: LiveSite) -> None:
-    answers = asked(
+    answers = ask_console(
         site,
         b"no json",
         b'{"do": "\xff"}',
@@ -298,7 +298,7 @@ def test_console_connection_survives_refused_requests(site: LiveSite) -> None:
 
 
 def test_console_act_is_audit_event_by_administrator(site: LiveSite) -> None:
-    assert asked(site, b'{"do": "restart", "name": "sweeper"}') == [{"ok": True}]
+    assert ask_console(site, b'{"do": "restart", "name": "sweeper"}') == [{"ok": True}]
     told = site.prepare(
         "eval", 'fw.get_all("Audit Event", {"action": "console.restart"}, ["target", "actor"])'
     )
@@ -312,7 +312,7 @@ def failed_delivery(site: LiveSite, receiver: LiveReceiver) -> str:
     site.fw("eval", 'fw.webhooks.emit("console.fails", {})', "--commit")
 
     def look() -> list[str]:
-        (answer,) = asked(site, b'{"do": "view"}')
+        (answer,) = ask_console(site, b'{"do": "view"}')
         return [each["delivery"] for each in answer["view"]["store"]["failed"]]
 
     (delivery,) = eventually(look)
@@ -372,7 +372,7 @@ def use(site: LiveSite, acts: Callable[[ConsoleUser], Awaitable[None]]) -> None:
     """Run `acts` with the console of `site`."""
 
     async def run() -> None:
-        screen = NoticedScreen(door(site))
+        screen = NoticedScreen(address_file(site))
         async with screen.run_test(size=(140, 40)) as pilot, asyncio.timeout(SECONDS):
             await acts(ConsoleUser(screen, pilot))
 
@@ -458,7 +458,7 @@ def test_console_key_traces_actor(site: LiveSite) -> None:
 def test_stop_deletes_console_socket_and_address(tmp_path: Path) -> None:
     with LiveSite(tmp_path) as site:
         site.start()
-        path = path_in(door(site))
+        path = path_in(address_file(site))
         assert site.end() == 0
-        assert not door(site).exists()
+        assert not address_file(site).exists()
         assert not path.parent.exists()

@@ -41,8 +41,8 @@ CSRF = {"X-FW-CSRF": "1"}
 SERVICES = "/api/method/core.services."
 
 
-def tour(site: LiveSite) -> set[str]:
-    """Use every door once, rightly and wrongly; the secrets that were on the way."""
+def use_all_entrances(site: LiveSite) -> set[str]:
+    """Use each way in with right and wrong credentials; return the secrets that were sent."""
     secrets = {PASSWORD, OTHER, WRONG}
     with httpx.Client(base_url=site.url, headers=CSRF, timeout=30) as client:
 
@@ -79,7 +79,7 @@ def test_site_run_leaves_no_secret_in_log_or_store(tmp_path: Path) -> None:
     with LiveSite(tmp_path, apps=()) as site:
         site.add_manager()
         site.start(FW_LOG_LEVEL="debug")
-        secrets = tour(site)
+        secrets = use_all_entrances(site)
         site.end()
     log = (tmp_path / "serve.log").read_text()
     links = [line for line in log.splitlines() if "mail.sent" in line]

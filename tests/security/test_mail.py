@@ -100,11 +100,11 @@ def test_recovery_link_reaches_only_recovered_mail_server(tmp_path: Path, port: 
                 assert client.post("/api/auth/reset-password", json=body).status_code == 200
                 told = eventually(lambda: server.mails[1:])
                 assert "token" not in told[0][2].as_string()
-        with httpx.Client(base_url=site.url, headers=CSRF, timeout=30) as door:
+        with httpx.Client(base_url=site.url, headers=CSRF, timeout=30) as browser:
             for pwd, status in ((PASSWORD, 401), (OTHER, 200)):
-                reply = door.post("/api/login", json={"usr": "admin", "pwd": pwd})
+                reply = browser.post("/api/login", json={"usr": "admin", "pwd": pwd})
                 assert reply.status_code == status
-            found = [door.get(f"/api/resource/{name}?limit=500").text for name in
+            found = [browser.get(f"/api/resource/{name}?limit=500").text for name in
                      ("Email Delivery", "Version", "Error Log", "Audit Event")]  # fmt: skip
         site.end()
     kept = [*found, (tmp_path / "serve.log").read_text()]

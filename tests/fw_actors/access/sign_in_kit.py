@@ -16,8 +16,8 @@ from tests.mail_kit import RecordingLog
 from tests.site_kit import dependencies_of
 
 
-class SignInDoor:
-    """Sign-in as a use case, without the front end."""
+class SignInClient:
+    """Signs in by the use case, without the front end and the actors."""
 
     def __init__(self, site: VirtualSite, hasher: Hasher | None = None) -> None:
         opened = site.site
@@ -29,28 +29,28 @@ class SignInDoor:
         self.attempt_log = AttemptLog(Outcomes(()), self.log)
 
     async def admit(self, usr: str, pwd: str = "wrong", **given: Any) -> Admitted | FwError:
-        attempt = asked(usr, pwd, **given)
+        attempt = make_attempt(usr, pwd, **given)
         admitted = await self.sign_in.admit(self.sign_in.identify(attempt))
         return admitted if isinstance(admitted, Admitted) else TooManyRequestsError(admitted.wait)
 
     async def enter(
         self, usr: str = "ada", pwd: str = PASSWORD, **given: Any
     ) -> SignedIn | FwError:
-        attempt = asked(usr, pwd, **given)
+        attempt = make_attempt(usr, pwd, **given)
         admitted = await self.sign_in.admit(self.sign_in.identify(attempt))
         if isinstance(admitted, Throttled):
             return TooManyRequestsError(admitted.wait)
         return await self.sign_in.verify(attempt, admitted)
 
     async def result_of(self, *args: str, **given: Any) -> str | int:
-        """401, or the seconds to wait of a 429, or the user that is signed in."""
+        """Return the user that is signed in, the seconds to wait of a 429, or 401."""
         answer = await self.enter(*args, **given)
         if isinstance(answer, SignedIn):
             return answer.user
         return answer.retry_after if isinstance(answer, TooManyRequestsError) else answer.status
 
 
-def asked(
+def make_attempt(
     usr: str, pwd: str, address: str = "192.0.2.1", old_sid: str | None = None
 ) -> SignInAttempt:
     return SignInAttempt(usr, pwd, address, "a browser", old_sid, "request")

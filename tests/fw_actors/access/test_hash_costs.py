@@ -16,7 +16,7 @@ from fw_actors.config import Argon2
 from fw_actors.hashing import HashCost, Hasher, cost_of
 from fw_actors.store import Tx
 from tests.accounts_kit import PASSWORD
-from tests.fw_actors.access.sign_in_kit import SignInDoor
+from tests.fw_actors.access.sign_in_kit import SignInClient
 from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.site_kit import CHEAP
 
@@ -44,20 +44,20 @@ class RecordedRuns(argon2.PasswordHasher):
         return found
 
 
-class RaisedDoor(SignInDoor):
+class RaisedCostClient(SignInClient):
     """Sign-in after FW_ARGON2 was raised."""
 
     def __init__(self, site: VirtualSite) -> None:
         hasher = Hasher(RAISED, 8, site.site.entropy, inline=True)
         hasher.argon2_hasher = self.runs = RecordedRuns(RAISED)
         super().__init__(site, hasher)
-        self._tries = 0
+        self._attempts = 0
 
-    async def cost_of_a_try(self, usr: str, pwd: str = "wrong") -> HashCost | None:
+    async def cost_of_attempt(self, usr: str, pwd: str = "wrong") -> HashCost | None:
         """Return the cost of the one argon2 run of a refused attempt."""
         self.runs.costs.clear()
-        self._tries += 1
-        assert await self.result_of(usr, pwd, address=f"192.0.2.{self._tries // 20}") == 401
+        self._attempts += 1
+        assert await self.result_of(usr, pwd, address=f"192.0.2.{self._attempts // 20}") == 401
         (cost,) = self.runs.costs
         return cost
 
@@ -82,29 +82,29 @@ async def test_unknown_names_cost_as_the_stored_hashes_in_proportion(
     site: VirtualSite,
 ) -> None:
     users = await add_accounts(site, 6)
-    door = RaisedDoor(site)
+    client = RaisedCostClient(site)
     for user in users[:2]:
-        assert await door.result_of(user) == user, "made anew with the raised cost"
+        assert await client.result_of(user) == user, "made anew with the raised cost"
     await trio.sleep(10)
     assert await counted(site) == {CHEAP: 4, RAISED: 2}
     names = [f"nobody{number}" for number in range(240)]
-    first = [await door.cost_of_a_try(name) for name in names]
+    first = [await client.cost_of_attempt(name) for name in names]
     assert 60 <= first.count(RAISED) <= 100
     assert first.count(RAISED) + first.count(CHEAP) == 240
-    assert [await door.cost_of_a_try(name) for name in names[:40]] == first[:40]
+    assert [await client.cost_of_attempt(name) for name in names[:40]] == first[:40]
     for user in users[2:]:
-        await door.result_of(user)
+        await client.result_of(user)
     await trio.sleep(10)
-    assert {await door.cost_of_a_try(name) for name in names[40:80]} == {RAISED}
+    assert {await client.cost_of_attempt(name) for name in names[40:80]} == {RAISED}
 
 
 async def test_wrong_password_costs_as_the_stored_hash_of_its_account(site: VirtualSite) -> None:
     old, new = await add_accounts(site, 2)
-    door = RaisedDoor(site)
-    await door.result_of(new)
+    client = RaisedCostClient(site)
+    await client.result_of(new)
     for password in ("wrong", "x" * 257, ""):
-        assert await door.cost_of_a_try(old, password) == CHEAP
-        assert await door.cost_of_a_try(new, password) == RAISED
+        assert await client.cost_of_attempt(old, password) == CHEAP
+        assert await client.cost_of_attempt(new, password) == RAISED
 
 
 async def test_refusals_cost_as_the_old_hashes_before_any_rehash(
@@ -116,29 +116,29 @@ async def test_refusals_cost_as_the_old_hashes_before_any_rehash(
     await site.add_account("invited", password=None)
     await site.sql("UPDATE doc_user SET enabled = 0 WHERE name = 'user0'")
     await site.sql("""UPDATE fw_password SET hash = 'x' WHERE "user" = 'user1'""")
-    door = RaisedDoor(site)
-    tries = [
+    client = RaisedCostClient(site)
+    attempts = [
         ("user0", "wrong"), ("user1", "wrong"), ("user2", "wrong"), ("invited", "wrong"),
         ("nobody", "wrong"), ("nobody", "x" * 257), ("x" * 400, "wrong"), ("a\u202eda", "wrong"),
     ]  # fmt: skip
-    assert {await door.cost_of_a_try(usr, pwd) for usr, pwd in tries} == {CHEAP}
+    assert {await client.cost_of_attempt(usr, pwd) for usr, pwd in attempts} == {CHEAP}
 
 
 async def test_refusal_costs_as_a_new_hash_if_none_is_stored(site: VirtualSite) -> None:
-    assert await RaisedDoor(site).cost_of_a_try("nobody") == RAISED
+    assert await RaisedCostClient(site).cost_of_attempt("nobody") == RAISED
 
 
 async def test_stored_costs_follow_all_changes_of_hashes(site: VirtualSite) -> None:
     users = await add_accounts(site, 5)
-    door = RaisedDoor(site)
+    client = RaisedCostClient(site)
     for user in users[:3]:
-        await door.result_of(user)
+        await client.result_of(user)
     assert await kept(site) == await counted(site) == {CHEAP: 2, RAISED: 3}
     hashed = await site.site.hash_password("another passphrase", "user0", "")
     await site.site.store.write(lambda tx: set_password(tx, "user0", hashed))
     await site.do(lambda fw: fw.get_doc("User", "user4").delete())
     await site.do(lambda fw: fw.get_doc("User", "user3").rename("renamed"))
-    await door.result_of(users[1])
+    await client.result_of(users[1])
     assert await kept(site) == await counted(site) == {CHEAP: 2, RAISED: 2}
 
 
@@ -192,9 +192,9 @@ async def test_password_change_with_a_damaged_hash_costs_a_decoy(
 ) -> None:
     await add_accounts(site, 2)
     await site.sql("""UPDATE fw_password SET hash = 'x' WHERE "user" = 'user0'""")
-    door = RaisedDoor(site)
+    client = RaisedCostClient(site)
     change = PasswordChange("user0", "no session", PASSWORD, "another passphrase")
-    admitted = await door.changes.admit(change, door.changes.counter("user0"))
+    admitted = await client.changes.admit(change, client.changes.counter("user0"))
     assert not isinstance(admitted, Exception)
-    assert isinstance(await door.changes.verify(change, admitted), Exception)
-    assert door.runs.costs == [CHEAP]
+    assert isinstance(await client.changes.verify(change, admitted), Exception)
+    assert client.runs.costs == [CHEAP]
