@@ -31,19 +31,19 @@ ADDRESS = "203.0.113.9"
 
 
 @dataclass
-class Postbox:
-    """A transport that keeps what it is given. `outcomes` come in turn, then all succeed: an
-    exception is raised, a number is how many seconds it takes."""
+class RecordingTransport:
+    """A transport that records its messages. The first sends end as `outcomes` say: an exception
+    is raised, a number is how many seconds the send takes. All others succeed."""
 
     outcomes: list[Exception | float] = field(default_factory=list)
     taken: list[tuple[float, MailMessage]] = field(default_factory=list)
-    in_hand: int = 0
+    sending: int = 0
     peak: int = 0
     changed: trio.Event = field(default_factory=trio.Event)
 
     async def send(self, message: MailMessage) -> None:
-        self.in_hand += 1
-        self.peak = max(self.peak, self.in_hand)
+        self.sending += 1
+        self.peak = max(self.peak, self.sending)
         try:
             outcome = self.outcomes.pop(0) if self.outcomes else 0.0
             if isinstance(outcome, Exception):
@@ -52,7 +52,7 @@ class Postbox:
                 raise outcome
             await trio.sleep(outcome)
         finally:
-            self.in_hand -= 1
+            self.sending -= 1
         self._take(message)
 
     def _take(self, message: MailMessage) -> None:
@@ -61,7 +61,7 @@ class Postbox:
         self.changed = trio.Event()
 
     async def wait(self, count: int) -> None:
-        """Return once so many messages were taken."""
+        """Return once `count` messages were taken."""
         while len(self.taken) < count:
             await self.changed.wait()
 
@@ -109,7 +109,7 @@ class MailSite(SiteWithAccounts):
     """Everything that a test of links and mail asks for."""
 
     runtime: Runtime
-    postbox: Postbox
+    transport: RecordingTransport
     log: RecordingLog
     links: Links
     recovery: Recovery
@@ -127,9 +127,9 @@ class MailSite(SiteWithAccounts):
 
     async def recover(self, usr: str, address: str = ADDRESS) -> str:
         """Ask for a recovery and wait for the mail; its token."""
-        before = len(self.postbox.links())
+        before = len(self.transport.links())
         await self.recovery.ask(usr, address)
-        return token_of(await self.postbox.next_link(before))
+        return token_of(await self.transport.next_link(before))
 
     def drain(self, seconds: float) -> None:
         """Ask the Mailer and the runner of app jobs to come to an end."""
@@ -144,7 +144,7 @@ def token_of(link: str) -> str:
 
 @asynccontextmanager
 async def mail_site(
-    folder: Path, postbox: Postbox | None = None, *, seed: int = 1, **changes: Any
+    folder: Path, transport: RecordingTransport | None = None, *, seed: int = 1, **changes: Any
 ) -> AsyncIterator[MailSite]:
     """Run a site's mail; `changes` as for `make_config`."""
     nudges: list[Callable[[], object]] = []
@@ -156,7 +156,7 @@ async def mail_site(
     async with inline_site(folder, seed, recorded, **changes) as site:
         log = RecordingLog()
         async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
-            made = _made(site, runtime, postbox or Postbox(), log)
+            made = _made(site, runtime, transport or RecordingTransport(), log)
             backoff = Backoff(site.config.ops.backoff_seconds, site.config.ops.backoff_cap_seconds)
             composer = MailComposer(site.registry, made.links, site.config.site.name)
             children = [
@@ -165,7 +165,7 @@ async def mail_site(
                     lambda: Mailer(
                         site.store,
                         composer,
-                        made.postbox,
+                        made.transport,
                         backoff,
                         site.config.scrubber,
                         tracer=site.tracer,
@@ -190,14 +190,16 @@ async def mail_site(
                 nudges.clear()
 
 
-def _made(site: Site, runtime: Runtime, postbox: Postbox, log: RecordingLog) -> MailSite:
+def _made(
+    site: Site, runtime: Runtime, transport: RecordingTransport, log: RecordingLog
+) -> MailSite:
     links = Links(site.registry, site.config.auth, site.entropy, URL)
     throttle = RecoveryThrottle(site.config.auth, site.entropy, site.installation_key)
     use = LinkUse(site.store, site.hasher, links, site.passwords, throttle, site.audit, site.handle)
     return MailSite(
         site,
         runtime,
-        postbox,
+        transport,
         log,
         links,
         Recovery(site.store, site.mail_queue, throttle, use, site.installation_key),

@@ -21,7 +21,7 @@ from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import Backoff
 from fw_actors.store import LeasedJob, Tx, jobs
 from tests.interop.overlap_kit import Overlap
-from tests.mail_kit import Postbox
+from tests.mail_kit import RecordingTransport
 
 
 class OverlappedStore:
@@ -65,12 +65,12 @@ async def test_mail_prepared_beside_end_of_its_account_does_not_deadlock(
 
     monkeypatch.setattr(jobs, "renew", renewed)
     store: Any = OverlappedStore(overlap, partial(site.write, "Administrator", end))
-    postbox = Postbox(outcomes=[TimeoutError()])
+    transport = RecordingTransport(outcomes=[TimeoutError()])
     mailer = Mailer(
-        store, MailComposer(site.registry, links, "site"), postbox, Backoff(30.0, 3600.0),
+        store, MailComposer(site.registry, links, "site"), transport, Backoff(30.0, 3600.0),
         site.config.scrubber,
     )  # fmt: skip
     with pytest.raises(TimeoutError):
         await mailer.carry_out(job)
-    assert [mail.recipient for _, mail in postbox.taken] == ["ida@x.test"]
+    assert [mail.recipient for _, mail in transport.taken] == ["ida@x.test"]
     assert store.refusal is None

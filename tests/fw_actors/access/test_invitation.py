@@ -60,7 +60,7 @@ async def test_first_password_sends_no_password_changed_mail(
     """`password_changed` is for an account that had a password (A-297)."""
     await site.invitation.accept(await invited(site), OTHER, None, ADDRESS)
     await trio.sleep(2)
-    assert site.postbox.taken == []
+    assert site.transport.taken == []
 
 
 async def test_invitation_with_an_unusable_name_leaves_the_link_valid(
@@ -80,8 +80,8 @@ async def test_invitation_by_mail_returns_no_link(
         partial(recovery.invite, link_mail=site.link_mail, email="Ida@Example.Test")
     )
     assert (made.user, made.email, made.sent.url) == ("ida@example.test", "Ida@Example.Test", None)
-    await site.postbox.wait(1)
-    _, message = site.postbox.taken[0]
+    await site.transport.wait(1)
+    _, message = site.transport.taken[0]
     assert (message.recipient, message.template) == ("Ida@Example.Test", "invitation")
     await site.invitation.accept(token_of(str(message.link)), OTHER, None, ADDRESS)
 
@@ -124,7 +124,7 @@ async def test_refused_invitation_stores_and_sends_nothing(
     with pytest.raises(error):
         await site.do(invite)
     await trio.sleep(2)
-    assert site.postbox.taken == []
+    assert site.transport.taken == []
     assert len(await site.rows("SELECT * FROM doc_user")) == 1
 
 
@@ -161,7 +161,7 @@ async def test_disabled_account_is_not_invited_again(
     with pytest.raises(ConflictError, match="disabled"):
         await site.do(partial(recovery.resend, link_mail=site.link_mail, user="ida"))
     await trio.sleep(2)
-    assert site.postbox.taken == []
+    assert site.transport.taken == []
 
 
 async def test_invitation_requires_a_system_manager(

@@ -76,7 +76,7 @@ async def test_reset_ends_all_sessions_and_mails_the_owner(
     await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
     assert [row["user"] for row in await site.rows('SELECT "user" FROM fw_session')] == ["bert"]
     await trio.sleep(1)
-    _, told = site.postbox.taken[-1]
+    _, told = site.transport.taken[-1]
     assert (told.template, told.recipient, told.link) == (
         "password_changed", "anna@example.test", None,
     )  # fmt: skip
@@ -107,7 +107,7 @@ async def test_reset_ends_api_keys_and_lists_them_in_the_mail(
     await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
     assert await site.rows("SELECT id FROM fw_api_key") == [{"id": others.name}]
     await trio.sleep(1)
-    _, told = site.postbox.taken[-1]
+    _, told = site.transport.taken[-1]
     assert (told.template, told.recipient) == ("password_changed", "anna@example.test")
     for key in ended:
         assert f"“{key.label}” ({key.name})" in told.text
@@ -121,8 +121,8 @@ async def test_api_key_creation_is_mailed_to_its_owner(
     """A key outlives the session that made it: its owner must get a mail about it."""
     await site.add_account("anna")
     made = await make_key(site, "anna", "CI", address="192.0.2.7")
-    await site.postbox.wait(1)
-    _, told = site.postbox.taken[-1]
+    await site.transport.wait(1)
+    _, told = site.transport.taken[-1]
     assert (told.template, told.recipient, told.link) == ("api_key_made", "anna@example.test", None)
     created = (
         f"“CI” ({made.name}), was created on 2027-01-15 08:00 UTC, by a request from 192.0.2.7"
@@ -360,7 +360,7 @@ async def test_recovery_of_an_unusable_account_leaves_no_rows(
     await site.do(lambda fw: fw.get_doc("User", "off").db_set("enabled", 0))
     await site.recovery.ask(usr, ADDRESS)
     await trio.sleep(1)
-    assert site.postbox.taken == []
+    assert site.transport.taken == []
     assert (await site.deliveries(), await site.jobs()) == ([], [])
     assert await site.rows("SELECT * FROM fw_token") == []
 
@@ -373,14 +373,14 @@ async def test_recovery_sends_three_mails_an_hour_per_identifier(
     for usr in ("anna", " ANNA ", "anna", "anna", "anna"):
         await site.recovery.ask(usr, ADDRESS)
     await trio.sleep(1)
-    assert len(site.postbox.links()) == 3
+    assert len(site.transport.links()) == 3
     await site.recovery.ask("anna@example.test", ADDRESS)  # another identifier
     await trio.sleep(1)
-    assert len(site.postbox.links()) == 4
+    assert len(site.transport.links()) == 4
     autojump_clock.jump(3600)
     await site.recovery.ask("anna", ADDRESS)
     await trio.sleep(1)
-    assert len(site.postbox.links()) == 5
+    assert len(site.transport.links()) == 5
 
 
 async def test_recovery_routes_share_the_budget_of_an_address(
@@ -403,7 +403,7 @@ async def test_recovery_routes_share_the_budget_of_an_address(
         assert refusal.value.retry_after == 900
         await site.recovery.ask("anna", here)  # answers alike, and does nothing
         await trio.sleep(2)
-        assert len(site.postbox.links()) == 1
+        assert len(site.transport.links()) == 1
         with pytest.raises(InvalidTokenError):
             await site.recovery.link_facts("A" * 32, "2001:db8:0:1::1")
         await trio.sleep(900)
@@ -425,7 +425,7 @@ async def test_token_is_never_stored_in_plain_text(
         tokens.append(token_of(str(by_hand.url)))
         await site.do(lambda fw: site.link_mail.send(fw, LinkKind.INVITATION, "ida"))
         await trio.sleep(1)
-        tokens.append(token_of(site.postbox.links("invitation")[0]))
+        tokens.append(token_of(site.transport.links("invitation")[0]))
         assert len(set(tokens)) == 4
         data = b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
     data += b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
@@ -451,7 +451,7 @@ async def test_send_reset_mails_a_link_for_a_manager(
     assert sent.url is None
     assert sent.expires - site.site.clock.now() == pytest.approx(3_600_000, abs=1000)
     await trio.sleep(1)
-    await site.recovery.reset(token_of(site.postbox.links()[0]), OTHER, ADDRESS)
+    await site.recovery.reset(token_of(site.transport.links()[0]), OTHER, ADDRESS)
     for user, error in (
         ("ida", ConflictError),
         ("off", ConflictError),
@@ -473,7 +473,7 @@ async def test_returned_link_equals_the_link_in_the_log(
         {"recipient": "anna@example.test", "template": "recovery", "link": sent.url}
     ]
     await trio.sleep(2)
-    assert (site.postbox.taken, await site.jobs()) == ([], [])
+    assert (site.transport.taken, await site.jobs()) == ([], [])
     (delivery,) = await site.deliveries()
     assert (delivery["status"], delivery["attempts"]) == ("Sent", 1)
     await site.recovery.reset(token_of(str(sent.url)), OTHER, ADDRESS)
@@ -493,5 +493,5 @@ async def test_send_reset_rolled_back_sends_no_mail(
         with pytest.raises(ValidationError):
             await site.do(partial(refused, link_mail=link_mail))
     await trio.sleep(2)
-    assert (site.postbox.taken, site.log.of("mail.sent")) == ([], [])
+    assert (site.transport.taken, site.log.of("mail.sent")) == ([], [])
     assert (await site.deliveries(), await site.jobs()) == ([], [])

@@ -186,7 +186,7 @@ async def test_job_of_deleted_user_does_not_run_as_another_user_of_the_name(
         assert "seen by anna" not in await roles(site)
         (job,) = await site.jobs()
         assert job["error"] == "NotFoundError: There is no enabled user anna/deleted."
-        assert [mail.recipient for _, mail in site.postbox.taken] == ["ben@example.test"]
+        assert [mail.recipient for _, mail in site.transport.taken] == ["ben@example.test"]
 
 
 @pytest.mark.usefixtures("on_both_stores")
@@ -225,6 +225,6 @@ async def test_job_has_the_user_that_its_row_names_after_the_claim(
             await site.recovery.ask("anna", ADDRESS)
         await trio.sleep(1)
         seen = [name for name in await roles(site) if name.startswith("seen")]
-        mailed = [mail.recipient for _, mail in site.postbox.taken]
+        mailed = [mail.recipient for _, mail in site.transport.taken]
         done = {AppJobs: ["seen by eve"], Mailer: ["anna@example.test"]}[worker]
         assert (replaced, seen + mailed) == (["anna"], done if act == "rename" else [])

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from fw_actors.access.links import LinkKind
 from fw_actors.errors import OverloadedError
 from fw_actors.mail import MailNotSent, MailRefused, Template
-from tests.mail_kit import ADDRESS, OTHER, MailSite, Postbox, mail_site, token_of
+from tests.mail_kit import ADDRESS, OTHER, MailSite, RecordingTransport, mail_site, token_of
 
 BUSY = MailNotSent("smtp: the mail server answered 451 come back later.")
 NINE_WAITS = [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
@@ -43,7 +43,7 @@ async def test_mailer_sends_message_once_and_records_delivery(
         assert (delivery["attempts"], delivery["error"]) == (1, None)
         assert delivery["sent"] == delivery["modified"]
         assert await site.jobs() == []
-        assert len(site.postbox.taken) == 1
+        assert len(site.transport.taken) == 1
         (line,) = site.log.of("mail.ended")
         assert (line["delivery"], line["template"], line["attempt"]) == (
             delivery["name"], "recovery", 1,
@@ -67,12 +67,12 @@ async def test_mailer_makes_ten_attempts_with_delivery_backoff(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """A mail has 10 attempts with the waits of deliveries (O-58)."""
-    postbox = Postbox(outcomes=[BUSY] * 20)
-    async with mail_site(tmp_path, postbox) as site:
+    transport = RecordingTransport(outcomes=[BUSY] * 20)
+    async with mail_site(tmp_path, transport) as site:
         await site.add_account("anna")
         await site.recovery.ask("anna", ADDRESS)
         await trio.sleep(sum(NINE_WAITS) + 8000)
-        waits = [b - a for a, b in zip(postbox.times, postbox.times[1:], strict=False)]
+        waits = [b - a for a, b in zip(transport.times, transport.times[1:], strict=False)]
         assert [round(wait) for wait in waits] == pytest.approx(NINE_WAITS, abs=1)
         (delivery,), (job,) = await site.deliveries(), await site.jobs()
         assert (delivery["status"], delivery["attempts"]) == ("Failed", 10)
@@ -83,7 +83,7 @@ async def test_mailer_makes_ten_attempts_with_delivery_backoff(
 async def test_mail_status_is_retrying_between_attempts(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[BUSY])) as site:
         await site.add_account("anna")
         await site.recover("anna")
         await trio.sleep(1)
@@ -99,11 +99,11 @@ async def test_mail_attempt_has_new_link_replacing_older_link(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """An attempt creates its token, which replaces the older one (O-62, A-193)."""
-    async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[BUSY])) as site:
         await site.add_account("anna")
         await site.recovery.ask("anna", ADDRESS)
-        await site.postbox.wait(2)
-        first, second = (token_of(link) for link in site.postbox.links())
+        await site.transport.wait(2)
+        first, second = (token_of(link) for link in site.transport.links())
         assert first != second
         assert len(await site.rows("SELECT * FROM fw_token")) == 1
         await site.recovery.reset(second, OTHER, ADDRESS)
@@ -112,23 +112,25 @@ async def test_mail_attempt_has_new_link_replacing_older_link(
 async def test_mail_refusal_is_final(tmp_path: Path, autojump_clock: MockClock) -> None:
     """A 5xx answer to the recipient is final (O-59)."""
     refused = MailRefused("recipient: the mail server answered 550 no such mailbox.")
-    async with mail_site(tmp_path, Postbox(outcomes=[refused])) as site:
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[refused])) as site:
         await site.add_account("anna")
         await site.recover("anna")
         await trio.sleep(4000)
         (delivery,) = await site.deliveries()
         assert (delivery["status"], delivery["attempts"]) == ("Failed", 1)
         assert delivery["error"] == str(refused)
-        assert len(site.postbox.taken) == 1
+        assert len(site.transport.taken) == 1
 
 
 async def test_mail_transport_defect_reveals_no_secret(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with mail_site(tmp_path, Postbox(outcomes=[RuntimeError("token=secret")])) as site:
+    async with mail_site(
+        tmp_path, RecordingTransport(outcomes=[RuntimeError("token=secret")])
+    ) as site:
         await site.add_account("anna")
         await site.recovery.ask("anna", ADDRESS)
-        await site.postbox.wait(2)
+        await site.transport.wait(2)
         (delivery,) = await site.deliveries()
         assert "secret" not in str(delivery)
         assert "secret" not in str(site.log.entries)
@@ -138,7 +140,7 @@ async def test_mail_transport_defect_reveals_no_secret(
 async def test_mail_attempt_times_out_on_slow_transport(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with mail_site(tmp_path, Postbox(outcomes=[1000.0])) as site:
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[1000.0])) as site:
         await site.add_account("anna")
         await site.recovery.ask("anna", ADDRESS)
         await trio.sleep(35)
@@ -150,12 +152,12 @@ async def test_mail_attempt_times_out_on_slow_transport(
 async def test_mailer_sends_four_messages_concurrently_at_most(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with mail_site(tmp_path, Postbox(outcomes=[5.0] * 9)) as site:
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[5.0] * 9)) as site:
         await site.add_account("anna")
         await changed(site, *["anna"] * 9)
         began = trio.current_time()
-        await site.postbox.wait(9)
-        assert site.postbox.peak == 4
+        await site.transport.wait(9)
+        assert site.transport.peak == 4
         assert trio.current_time() - began == pytest.approx(15, abs=1)
 
 
@@ -163,12 +165,12 @@ async def test_mail_attempt_uses_current_address_of_user(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """Mail goes to the stored address (A-217), which may change between attempts."""
-    async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[BUSY])) as site:
         await site.add_account("anna")
         await site.recover("anna")
         await site.rows("UPDATE doc_user SET email = 'new@example.test'")
-        await site.postbox.wait(2)
-        assert site.postbox.taken[1][1].recipient == "new@example.test"
+        await site.transport.wait(2)
+        assert site.transport.taken[1][1].recipient == "new@example.test"
         await trio.sleep(1)
         assert (await site.deliveries())[0]["recipient"] == "new@example.test"
 
@@ -177,7 +179,7 @@ async def test_mail_in_progress_is_recorded_after_deletion_of_user(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """It was attempted again, and recorded as failed although it had been sent (O-51)."""
-    async with mail_site(tmp_path, Postbox(outcomes=[5.0])) as site:
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[5.0])) as site:
         await site.add_account("anna")
         await changed(site, "anna")
         await trio.sleep(1)
@@ -185,7 +187,7 @@ async def test_mail_in_progress_is_recorded_after_deletion_of_user(
         await trio.sleep(200)
         (delivery,) = await site.deliveries()
         assert (delivery["status"], delivery["attempts"]) == ("Sent", 1)
-        assert len(site.postbox.taken) == 1
+        assert len(site.transport.taken) == 1
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -193,7 +195,7 @@ async def test_mail_to_disabled_user_is_withdrawn(
     asked: bool, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """A disabled account's links end (A-20), and its messages are withdrawn (O-61)."""
-    async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[BUSY])) as site:
         await site.add_account("anna")
         if asked:
             await site.recover("anna")
@@ -203,7 +205,7 @@ async def test_mail_to_disabled_user_is_withdrawn(
         await site.do(lambda fw: fw.get_doc("User", "anna").db_set("enabled", 0))
         await trio.sleep(40)
         (delivery,) = await site.deliveries()
-        assert (delivery["status"], len(site.postbox.taken)) == ("Failed", 1)
+        assert (delivery["status"], len(site.transport.taken)) == ("Failed", 1)
         assert delivery["error"].startswith("withdrawn: ")
 
 
@@ -222,7 +224,7 @@ async def test_mail_to_an_unusable_stored_address_fails_without_a_link(
             "recipient: the account's address is not a valid mail address."
         )
         assert await site.rows("SELECT * FROM fw_token") == []
-        assert site.postbox.taken == []
+        assert site.transport.taken == []
 
 
 async def test_invitation_is_not_sent_to_user_with_password(
@@ -232,21 +234,21 @@ async def test_invitation_is_not_sent_to_user_with_password(
         await site.add_account("anna")
         await site.do(lambda fw: site.link_mail.send(fw, LinkKind.INVITATION, "anna"))
         await trio.sleep(1)
-        assert ((await site.deliveries())[0]["status"], site.postbox.taken) == ("Failed", [])
+        assert ((await site.deliveries())[0]["status"], site.transport.taken) == ("Failed", [])
 
 
 async def test_mailer_drain_finishes_or_returns_messages_and_leases_none(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """After 10 s a message is returned to the queue, and not counted (O-31)."""
-    async with mail_site(tmp_path, Postbox(outcomes=[2.0, 25.0])) as site:
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[2.0, 25.0])) as site:
         await site.add_account("anna")
         await changed(site, "anna", "anna")
         await trio.sleep(1)
         site.drain(10.0)
         await changed(site, "anna")
         await trio.sleep(12)
-        assert len(site.postbox.taken) == 1
+        assert len(site.transport.taken) == 1
         jobs = await site.jobs()
         assert [(job["attempts"], job["deaths"], job["lease"]) for job in jobs] == [
             (0, 0, None)
@@ -257,13 +259,13 @@ async def test_mailer_drain_finishes_or_returns_messages_and_leases_none(
 async def test_mailer_stop_returns_message_held_by_transport(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with mail_site(tmp_path, Postbox(outcomes=[25.0])) as site:
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[25.0])) as site:
         await site.add_account("anna")
         await changed(site, "anna")
         await trio.sleep(1)
         site.drain(3.0)
     async with mail_site(tmp_path) as site:
-        await site.postbox.wait(1)
+        await site.transport.wait(1)
         await trio.sleep(1)
         assert [d["status"] for d in await site.deliveries()] == ["Sent"]
 
@@ -272,20 +274,22 @@ async def test_mailer_stop_returns_message_waiting_for_overloaded_store(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """An unsent mail is returned before its lease ends, and is not counted as a crash."""
-    async with mail_site(tmp_path, Postbox(outcomes=[OverloadedError("no room")])) as site:
+    async with mail_site(
+        tmp_path, RecordingTransport(outcomes=[OverloadedError("no room")])
+    ) as site:
         await site.add_account("anna")
         await changed(site, "anna")
-        await site.postbox.wait(1)
+        await site.transport.wait(1)
         site.runtime.ref("mailer").stop(trio.current_time())
-        await site.postbox.wait(2)
-        (first, _), (second, _) = site.postbox.taken
+        await site.transport.wait(2)
+        (first, _), (second, _) = site.transport.taken
         assert second - first < 5
 
 
 async def test_mailer_writes_no_outcome_of_lost_lease(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with mail_site(tmp_path, Postbox(outcomes=[5.0])) as site:
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[5.0])) as site:
         await site.add_account("anna")
         await changed(site, "anna")
         await trio.sleep(1)
@@ -311,12 +315,12 @@ async def test_mail_job_of_dead_workers_fails_beyond_five_deaths(
         await site.rows(dead, deaths=5, id=second)
     async with mail_site(tmp_path) as site:
         await trio.sleep(2)
-        assert len(site.postbox.taken) == 1
+        assert len(site.transport.taken) == 1
         (job,) = await site.jobs()
         assert (job["id"], job["deaths"], job["attempts"]) == (second, 0, 1)
         assert job["error"].startswith("worker_lost: ")
         await trio.sleep(32)
-        assert len(site.postbox.taken) == 2
+        assert len(site.transport.taken) == 2
 
 
 async def test_mailer_without_lease_creates_no_link_and_sends_nothing(
@@ -331,7 +335,7 @@ async def test_mailer_without_lease_creates_no_link_and_sends_nothing(
         await site.site.store.write(lambda tx: tx.run(text(steal)))
         await site.recovery.ask("anna", ADDRESS)
         await trio.sleep(2)
-        assert site.postbox.taken == []
+        assert site.transport.taken == []
         assert await site.rows("SELECT 1 AS one FROM fw_token") == []
         (job,) = await site.jobs()
         assert (job["lease"], job["attempts"]) == ("another", 0)

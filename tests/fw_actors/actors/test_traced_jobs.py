@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from fw_actors.mail import MailNotSent
 from fw_actors.tracing import CURRENT_TRACE, TraceContext, in_trace, stored_context
 from tests.fw_actors.actors import jobs_app
-from tests.mail_kit import ADDRESS, MailSite, Postbox, mail_site
+from tests.mail_kit import ADDRESS, MailSite, RecordingTransport, mail_site
 from tests.site_kit import inline_site, keep_database_at
 
 CALLER = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", 1, "congo=t61")
@@ -93,21 +93,21 @@ async def test_mail_is_sent_in_trace_of_its_request(
     folder: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So are all its attempts, and nothing else."""
-    postbox = Postbox(outcomes=[MailNotSent("smtp: the mail server answered 451.")])
-    async with mail_site(folder, postbox, trace_context=True) as site:
+    transport = RecordingTransport(outcomes=[MailNotSent("smtp: the mail server answered 451.")])
+    async with mail_site(folder, transport, trace_context=True) as site:
         seen = remember_traces(site, monkeypatch)
         await site.add_account("anna")
         with in_trace(CALLER):
             await site.recovery.ask("anna", ADDRESS)
-        await postbox.wait(1)
+        await transport.wait(1)
         await trio.sleep(0.1)
         assert [job["trace_context"] for job in await site.jobs()] == [STORED]
         assert (seen.pop("job.failed"), len(seen)) == (CALLER.trace_id, 0)
-        await postbox.wait(2)
+        await transport.wait(2)
         await trio.sleep(0.1)
         assert seen.pop("mail.ended") == CALLER.trace_id
         await site.recovery.ask("anna", ADDRESS)
-        await postbox.wait(3)
+        await transport.wait(3)
         await trio.sleep(0.1)
     assert seen["mail.ended"] not in (None, CALLER.trace_id)
 
