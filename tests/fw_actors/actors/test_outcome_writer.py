@@ -110,7 +110,7 @@ class DeliveryLog:
     debug = warning = error = info
 
 
-class WriterBench:
+class WriterHarness:
     """A running OutcomeWriter, and tasks that send outcomes to it."""
 
     def __init__(self, askers: trio.Nursery) -> None:
@@ -164,35 +164,35 @@ class WriterBench:
 
 
 @asynccontextmanager
-async def open_bench(*, slots: int = 4 * BATCH_SIZE) -> AsyncIterator[WriterBench]:
+async def open_harness(*, slots: int = 4 * BATCH_SIZE) -> AsyncIterator[WriterHarness]:
     clock = TrioClock(START_MS)
     async with trio.open_nursery() as askers:
-        bench = WriterBench(askers)
-        bench.lease_end = clock.now() + LEASE_SECONDS * 1000
-        memory = bench.memory
-        async with open_runtime(clock=clock, entropy=SeededEntropy(1), log=bench.log) as runtime:
-            bench.writer = runtime.ref("outcomes")
+        harness = WriterHarness(askers)
+        harness.lease_end = clock.now() + LEASE_SECONDS * 1000
+        memory = harness.memory
+        async with open_runtime(clock=clock, entropy=SeededEntropy(1), log=harness.log) as runtime:
+            harness.writer = runtime.ref("outcomes")
 
             def make() -> OutcomeWriter:
                 store, deliveries = cast("Store", memory), cast("Deliveries", memory)
-                return OutcomeWriter(store, deliveries, clock, bench.log, slots=slots)
+                return OutcomeWriter(store, deliveries, clock, harness.log, slots=slots)
 
-            async with open_supervisor(runtime, "bench", [actor_child("outcomes", make)]):
-                yield bench
+            async with open_supervisor(runtime, "harness", [actor_child("outcomes", make)]):
+                yield harness
 
 
 async def test_outcomes_arriving_during_write_form_single_group(
     autojump_clock: MockClock,
 ) -> None:
     """Outcomes are written in groups (B-215)."""
-    async with open_bench() as bench:
-        await bench.record("first")
+    async with open_harness() as harness:
+        await harness.record("first")
         await trio.sleep(BATCH_SECONDS + 0.005)
-        await bench.record("second", "third", "fourth")
+        await harness.record("second", "third", "fourth")
         await trio.sleep(1)
-        assert bench.memory.groups == [["first"], ["second", "third", "fourth"]]
-        assert bench.answers == dict.fromkeys(
-            bench.memory.written, Recorded(DeliveryStatus.SENT, None)
+        assert harness.memory.groups == [["first"], ["second", "third", "fourth"]]
+        assert harness.answers == dict.fromkeys(
+            harness.memory.written, Recorded(DeliveryStatus.SENT, None)
         )
 
 
@@ -203,38 +203,38 @@ async def test_outcome_group_has_all_outcomes_that_wait(
     """Also while the disk is so slow that a timer has always fired: an actor handles one message of
     its mailbox for each of its timers' (B-215)."""
     random = Random(seed)
-    async with open_bench() as bench:
+    async with open_harness() as harness:
         for number in range(200):
-            bench.memory.write_seconds = random.uniform(0.0, FLUSH_INTERVAL_SECONDS)
-            await bench.record(str(number))
+            harness.memory.write_seconds = random.uniform(0.0, FLUSH_INTERVAL_SECONDS)
+            await harness.record(str(number))
             await trio.sleep(random.choice([0.0, 0.0, 0.0, BATCH_SECONDS]))
         await trio.sleep(1)
-        assert len(bench.memory.written) == 200
-        assert set(bench.memory.left_waiting) == {0}
+        assert len(harness.memory.written) == 200
+        assert set(harness.memory.left_waiting) == {0}
 
 
 async def test_outcome_writer_writes_full_batch_immediately(
     autojump_clock: MockClock,
 ) -> None:
-    async with open_bench() as bench:
-        await bench.record_alone("before")
-        await bench.record(*(str(number) for number in range(BATCH_SIZE)))
+    async with open_harness() as harness:
+        await harness.record_alone("before")
+        await harness.record(*(str(number) for number in range(BATCH_SIZE)))
         await trio.sleep(WRITE_SECONDS)
-        assert [len(group) for group in bench.memory.groups] == [1, BATCH_SIZE]
-        await bench.record("one")
+        assert [len(group) for group in harness.memory.groups] == [1, BATCH_SIZE]
+        await harness.record("one")
         await trio.sleep(WRITE_SECONDS)
-        assert len(bench.memory.groups) == 2
+        assert len(harness.memory.groups) == 2
         await trio.sleep(BATCH_SECONDS)
-        assert bench.memory.groups[2] == ["one"]
+        assert harness.memory.groups[2] == ["one"]
 
 
 async def test_outcome_after_pause_is_written_at_once(autojump_clock: MockClock) -> None:
     """Nothing is gained by waiting for others."""
-    async with open_bench() as bench:
+    async with open_harness() as harness:
         for each in ("first", "second"):
-            await bench.record(each)
+            await harness.record(each)
             await trio.sleep(WRITE_SECONDS)
-            assert bench.memory.groups[-1] == [each]
+            assert harness.memory.groups[-1] == [each]
             await trio.sleep(BATCH_SECONDS)
 
 
@@ -242,10 +242,10 @@ async def test_outcomes_arriving_together_after_pause_form_single_group(
     autojump_clock: MockClock,
 ) -> None:
     """The others do not wait for the write of the first (B-215)."""
-    async with open_bench() as bench:
-        await bench.record_at_once("first", "second", "third")
+    async with open_harness() as harness:
+        await harness.record_at_once("first", "second", "third")
         await trio.sleep(WRITE_SECONDS)
-        assert [sorted(group) for group in bench.memory.groups] == [["first", "second", "third"]]
+        assert [sorted(group) for group in harness.memory.groups] == [["first", "second", "third"]]
 
 
 @pytest.mark.parametrize(
@@ -255,135 +255,135 @@ async def test_outcome_batch_is_full_at_quarter_of_slots(
     slots: int, enough: int, autojump_clock: MockClock
 ) -> None:
     """A waiting outcome holds a slot, and slots may be few."""
-    async with open_bench(slots=slots) as bench:
-        await bench.record_alone("before")
-        await bench.record(*(str(number) for number in range(enough - 1)))
+    async with open_harness(slots=slots) as harness:
+        await harness.record_alone("before")
+        await harness.record(*(str(number) for number in range(enough - 1)))
         await trio.sleep(BATCH_SECONDS / 2)
-        await bench.record("last")
+        await harness.record("last")
         await trio.sleep(WRITE_SECONDS)  # before the timer could fire
-        assert [len(group) for group in bench.memory.groups] == [1, enough]
+        assert [len(group) for group in harness.memory.groups] == [1, enough]
 
 
 async def test_unwritable_outcome_blocks_no_other_outcome(
     autojump_clock: MockClock,
 ) -> None:
-    async with open_bench() as bench:
-        bench.memory.unwritable = {"bad"}
-        await bench.record("good", "bad", "better")
+    async with open_harness() as harness:
+        harness.memory.unwritable = {"bad"}
+        await harness.record("good", "bad", "better")
         await trio.sleep(1)
-        assert bench.memory.written == ["good", "better"]
-        assert bench.error("bad").startswith("UnicodeEncodeError")
-        del bench.answers["bad"]
-        assert bench.answers == dict.fromkeys(
-            bench.memory.written, Recorded(DeliveryStatus.SENT, None)
+        assert harness.memory.written == ["good", "better"]
+        assert harness.error("bad").startswith("UnicodeEncodeError")
+        del harness.answers["bad"]
+        assert harness.answers == dict.fromkeys(
+            harness.memory.written, Recorded(DeliveryStatus.SENT, None)
         )
-    assert [event for event, _ in bench.log.said if event == "delivery.group_split"] != []
+    assert [event for event, _ in harness.log.said if event == "delivery.group_split"] != []
 
 
 async def test_recorded_answer_names_first_retry_of_group(
     autojump_clock: MockClock,
 ) -> None:
     """A wait may be shorter than the poll interval of one second (B-191, B-197)."""
-    async with open_bench() as bench:
-        bench.memory.due = {"later": START_MS + 900, "soon": START_MS + 100, "bad": START_MS}
-        await bench.record_alone("before")
-        bench.recorded()
-        await bench.record("later", "sent", "soon")
+    async with open_harness() as harness:
+        harness.memory.due = {"later": START_MS + 900, "soon": START_MS + 100, "bad": START_MS}
+        await harness.record_alone("before")
+        harness.recorded()
+        await harness.record("later", "sent", "soon")
         await trio.sleep(1)
-        assert {one.next_at for one in bench.recorded()} == {START_MS + 100}
-        bench.memory.unwritable = {"bad"}
-        await bench.record_alone("before")
-        bench.recorded()
-        await bench.record("bad", "later", "sent")  # written singly
+        assert {one.next_at for one in harness.recorded()} == {START_MS + 100}
+        harness.memory.unwritable = {"bad"}
+        await harness.record_alone("before")
+        harness.recorded()
+        await harness.record("bad", "later", "sent")  # written singly
         await trio.sleep(1)
-        assert {one.next_at for one in bench.recorded()} == {START_MS + 900, None}
+        assert {one.next_at for one in harness.recorded()} == {START_MS + 900, None}
 
 
 async def test_outcome_of_lost_lease_is_answered_without_status(autojump_clock: MockClock) -> None:
     """If the lease's row is gone, the outcome is dropped and logged (B-211)."""
-    async with open_bench() as bench:
-        bench.memory.lost = {"late"}
-        await bench.record("late", "early")
+    async with open_harness() as harness:
+        harness.memory.lost = {"late"}
+        await harness.record("late", "early")
         await trio.sleep(1)
-        assert bench.answers == {
+        assert harness.answers == {
             "late": Recorded(None, None),
             "early": Recorded(DeliveryStatus.SENT, None),
         }
 
 
 async def test_outcome_writer_retries_overloaded_store(autojump_clock: MockClock) -> None:
-    async with open_bench() as bench:
-        bench.memory.overloaded = 5
-        await bench.record("patient")
+    async with open_harness() as harness:
+        harness.memory.overloaded = 5
+        await harness.record("patient")
         await trio.sleep(5)
-        assert bench.memory.written == ["patient"]
+        assert harness.memory.written == ["patient"]
 
 
 async def test_outcome_is_dropped_at_lease_end_under_overload(
     autojump_clock: MockClock,
 ) -> None:
     """The next worker sends the delivery again (at least once)."""
-    async with open_bench() as bench:
-        bench.memory.overloaded = 1_000_000
-        await bench.record("hopeless")
+    async with open_harness() as harness:
+        harness.memory.overloaded = 1_000_000
+        await harness.record("hopeless")
         await trio.sleep(LEASE_SECONDS - 2)
-        assert bench.answers == {}
+        assert harness.answers == {}
         await trio.sleep(4)
-        assert bench.error("hopeless").startswith("OverloadedError")
+        assert harness.error("hopeless").startswith("OverloadedError")
 
 
 async def test_outcome_writer_stop_writes_pending_outcomes(autojump_clock: MockClock) -> None:
     """Deliveries survive a stop, which drains (O-36)."""
-    async with open_bench() as bench:
-        await bench.record(*(str(number) for number in range(600)))
-    assert bench.memory.written == [str(number) for number in range(600)]
+    async with open_harness() as harness:
+        await harness.record(*(str(number) for number in range(600)))
+    assert harness.memory.written == [str(number) for number in range(600)]
 
 
 async def test_single_outcome_is_written_durably(autojump_clock: MockClock) -> None:
-    async with open_bench() as bench:
+    async with open_harness() as harness:
         for number in range(3):
-            await bench.record(str(number))
+            await harness.record(str(number))
             await trio.sleep(FLUSH_INTERVAL_SECONDS + 0.02)
-            assert bench.memory.on_disk == number + 1
+            assert harness.memory.on_disk == number + 1
         await trio.sleep(10)
-        assert len(bench.memory.waits) == 3
+        assert len(harness.memory.waits) == 3
 
 
 async def test_outcome_writer_syncs_ten_times_per_second_under_load(
     autojump_clock: MockClock,
 ) -> None:
     """A durable group delays all claims behind it."""
-    async with open_bench(slots=8) as bench:
+    async with open_harness(slots=8) as harness:
         for number in range(435):
-            await bench.record(str(number))
+            await harness.record(str(number))
             await trio.sleep(0.0023)  # so that no instant coincides with a write
-        assert len(bench.memory.groups) > 50
-        assert 9 <= len(bench.memory.waits) <= 11
+        assert len(harness.memory.groups) > 50
+        assert 9 <= len(harness.memory.waits) <= 11
 
 
 async def test_lazily_written_outcome_is_synced_shortly_afterwards(
     autojump_clock: MockClock,
 ) -> None:
-    async with open_bench() as bench:
-        await bench.record("first")
+    async with open_harness() as harness:
+        await harness.record("first")
         await trio.sleep(BATCH_SECONDS + 0.02)
-        await bench.record("second")
+        await harness.record("second")
         await trio.sleep(BATCH_SECONDS + 0.02)
-        assert (len(bench.memory.written), bench.memory.on_disk) == (2, 1)
-        bench.memory.overloaded = 3
+        assert (len(harness.memory.written), harness.memory.on_disk) == (2, 1)
+        harness.memory.overloaded = 3
         await trio.sleep(FLUSH_INTERVAL_SECONDS)
-        assert bench.memory.on_disk == 1
+        assert harness.memory.on_disk == 1
         await trio.sleep(3)
-        assert bench.memory.on_disk == 2
+        assert harness.memory.on_disk == 2
         await trio.sleep(10)
-        assert len(bench.memory.waits) == 2
+        assert len(harness.memory.waits) == 2
 
 
 async def test_outcome_writer_stop_syncs_to_disk(autojump_clock: MockClock) -> None:
-    async with open_bench() as bench:
-        await bench.record("first")
+    async with open_harness() as harness:
+        await harness.record("first")
         await trio.sleep(BATCH_SECONDS + 0.02)
-        await bench.record("second")
+        await harness.record("second")
         await trio.sleep(BATCH_SECONDS + 0.02)
-        assert bench.memory.on_disk == 1
-    assert bench.memory.on_disk == 2
+        assert harness.memory.on_disk == 1
+    assert harness.memory.on_disk == 2

@@ -42,18 +42,20 @@ LEASE_SECONDS = 10.0
 
 
 class SlowQueue(QueueWorker):
-    """An attempt lasts as long as the bench sets, and its function's name sets its outcome."""
+    """An attempt lasts as long as the harness sets, and its function's name sets its outcome."""
 
     mailbox = MailboxPolicy(max_work=3)
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, harness: QueueHarness) -> None:
         policy = QueuePolicy("slow", 2, LEASE_SECONDS, Backoff(30, 3600))
-        super().__init__(bench.store, policy, Scrubber())
-        self._bench = bench
+        super().__init__(harness.store, policy, Scrubber())
+        self._harness = harness
 
     async def carry_out(self, job: LeasedJob) -> None:
-        seconds = self._bench.seconds[min(len(self._bench.begun), len(self._bench.seconds) - 1)]
-        self._bench.begun.append(job.expired_leases)
+        seconds = self._harness.seconds[
+            min(len(self._harness.begun), len(self._harness.seconds) - 1)
+        ]
+        self._harness.begun.append(job.expired_leases)
         await trio.sleep(seconds)
         if job.function == "fails":
             raise JobFailed("it failed.")
@@ -64,7 +66,7 @@ class SlowQueue(QueueWorker):
         return jobs.retry(tx, job.id, job.lease, transition.next_attempt, error)
 
 
-class Bench:
+class QueueHarness:
     """A running queue; `seconds` are the durations of attempts, of which the last one repeats."""
 
     def __init__(self, store: Store, seconds: Sequence[float]) -> None:
@@ -89,73 +91,73 @@ class Bench:
 
 
 @asynccontextmanager
-async def open_bench(folder: Path, *seconds: float) -> AsyncIterator[Bench]:
+async def open_harness(folder: Path, *seconds: float) -> AsyncIterator[QueueHarness]:
     async with inline_site(folder) as site:
-        bench = Bench(site.store, seconds)
+        harness = QueueHarness(site.store, seconds)
         async with open_runtime(
-            clock=site.clock, entropy=SeededEntropy(1), log=bench.log
+            clock=site.clock, entropy=SeededEntropy(1), log=harness.log
         ) as runtime:
-            bench.queue = runtime.ref("slow")
+            harness.queue = runtime.ref("slow")
             async with open_supervisor(
-                runtime, "bench", [actor_child("slow", lambda: SlowQueue(bench))]
+                runtime, "harness", [actor_child("slow", lambda: SlowQueue(harness))]
             ):
-                yield bench
+                yield harness
 
 
 async def test_queue_worker_counts_second_holder_of_expired_lease(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """As after a frozen process: the first holder has lost its lease, so the second one counts."""
-    async with open_bench(tmp_path, LEASE_SECONDS + 2, 5.0) as bench:
-        await bench.lease_twice("fails")
+    async with open_harness(tmp_path, LEASE_SECONDS + 2, 5.0) as harness:
+        await harness.lease_twice("fails")
         await trio.sleep(6)
-        assert bench.said() == ["job.lease_lost", "job.failed"]
-        (stats,) = await bench.store.read(jobs.stats)
+        assert harness.said() == ["job.lease_lost", "job.failed"]
+        (stats,) = await harness.store.read(jobs.stats)
         assert (stats.scheduled, stats.leased) == (1, 0)
 
 
 async def test_queue_worker_drain_ends_both_holds_of_job(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_bench(tmp_path, 100.0) as bench:
-        await bench.lease_twice("ends")
-        bench.queue.tell(Drain(1.0))
+    async with open_harness(tmp_path, 100.0) as harness:
+        await harness.lease_twice("ends")
+        harness.queue.tell(Drain(1.0))
         await trio.sleep(2)
-        assert bench.said() == ["job.lease_lost"]
-        (stats,) = await bench.store.read(jobs.stats)
+        assert harness.said() == ["job.lease_lost"]
+        (stats,) = await harness.store.read(jobs.stats)
         assert (stats.ready, stats.leased) == (1, 0)
 
 
 async def test_queue_worker_frees_slot_at_end_of_job(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_bench(tmp_path, 3.0) as bench:
+    async with open_harness(tmp_path, 3.0) as harness:
         for _ in range(5):
-            await bench.put()
+            await harness.put()
         await trio.sleep(2.5)
-        assert len(bench.begun) == 2
+        assert len(harness.begun) == 2
         await trio.sleep(3)
-        assert len(bench.begun) == 4
+        assert len(harness.begun) == 4
         await trio.sleep(3)
-        assert len(bench.begun) == 5
+        assert len(harness.begun) == 5
 
 
 async def test_external_wake_ups_share_reads_of_store(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """Hundreds per second cost about twenty reads; the first and the last are served at once."""
-    async with open_bench(tmp_path, 1.0) as bench:
+    async with open_harness(tmp_path, 1.0) as harness:
         await trio.sleep(0.5)
-        before = bench.store.statistics().reads
+        before = harness.store.statistics().reads
         for _ in range(100):
-            bench.queue.tell(WakeUp(elsewhere=True))
+            harness.queue.tell(WakeUp(elsewhere=True))
             await trio.sleep(0.001)
-        reads = bench.store.statistics().reads - before
+        reads = harness.store.statistics().reads - before
         assert 2 <= reads <= 4
-        await bench.store.write(lambda tx: jobs.enqueue(tx, queue="slow"))
-        bench.queue.tell(WakeUp(elsewhere=True))
+        await harness.store.write(lambda tx: jobs.enqueue(tx, queue="slow"))
+        harness.queue.tell(WakeUp(elsewhere=True))
         await trio.sleep(REST_SECONDS + 0.01)
-        assert bench.begun == [0]
+        assert harness.begun == [0]
 
 
 class WakeUpCounter(Actor):
@@ -180,7 +182,7 @@ async def test_queue_wake_up_waits_once_for_worker(autojump_clock: MockClock) ->
     woken: list[WakeUp] = []
     recorded = Counter(())
     children = [actor_child("slow", lambda: WakeUpCounter(woken))]
-    async with bench_runtime() as runtime, open_supervisor(runtime, "bench", children):
+    async with bench_runtime() as runtime, open_supervisor(runtime, "harness", children):
         worker = runtime.ref("slow")
         wake_up = QueueWakeUps(recorded, {"slow": worker})
         worker.suspend()
@@ -200,7 +202,7 @@ async def test_waker_repeats_wake_up_that_may_be_lost(autojump_clock: MockClock)
     """Its worker's instance may have ended."""
     woken: list[WakeUp] = []
     children = [actor_child("slow", lambda: WakeUpCounter(woken, deaf=True))]
-    async with bench_runtime() as runtime, open_supervisor(runtime, "bench", children):
+    async with bench_runtime() as runtime, open_supervisor(runtime, "harness", children):
         waker = Waker(runtime.ref("slow"), elsewhere=True)
         for _ in range(5):
             waker()
