@@ -63,7 +63,7 @@ def owe(client: httpx.Client, url: str) -> str:
     return name
 
 
-def look(client: httpx.Client, name: str) -> dict[str, Any]:
+def read_delivery(client: httpx.Client, name: str) -> dict[str, Any]:
     """Return the delivery as it is now."""
     found: dict[str, Any] = client.get(f"/api/resource/Webhook Delivery/{name}").json()["data"]
     return found
@@ -94,11 +94,13 @@ def test_late_outcome_does_not_overwrite_other_process(tmp_path: Path) -> None:
             name = owe(client, receiver.url)
             eventually(lambda: receiver.ids)
             with worker_ahead(site):
-                before = eventually(lambda: _sent(look(client, name)), seconds=55)  # below timeout
+                before = eventually(
+                    lambda: _sent(read_delivery(client, name)), seconds=55
+                )  # below timeout
             receiver.refuse.set()
             log = site.folder / "serve.log"
             eventually(lambda: "delivery.lease_lost" in log.read_text())
-            after = look(client, name)
+            after = read_delivery(client, name)
         receiver.close()
     assert before == after
     assert (after["attempts"], after["response_status"], after["error"]) == (1, 204, None)

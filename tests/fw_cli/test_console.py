@@ -311,11 +311,11 @@ def failed_delivery(site: LiveSite, receiver: LiveReceiver) -> str:
     site.prepare("exec", str(site.folder / "subscribe.py"), "--commit")
     site.fw("eval", 'fw.webhooks.emit("console.fails", {})', "--commit")
 
-    def look() -> list[str]:
+    def failed_deliveries() -> list[str]:
         (answer,) = ask_console(site, b'{"do": "view"}')
         return [each["delivery"] for each in answer["view"]["store"]["failed"]]
 
-    (delivery,) = eventually(look)
+    (delivery,) = eventually(failed_deliveries)
     return delivery
 
 

@@ -31,13 +31,13 @@ HEAVY = "trio structlog rich msgspec sqlalchemy quart hypercorn psycopg fw_actor
 
 @pytest.mark.parametrize("args", [["version"], ["--help"], ["user", "--help"], ["serve", "--help"]])
 def test_version_and_help_import_and_open_nothing(args: list[str]) -> None:
-    look = (
+    program = (
         "import sys\nfrom fw_cli.main import cli\n"
         f"cli.main({args!r}, standalone_mode=False)\n"
         f"sys.stderr.write(' '.join(set({HEAVY!r}.split()) & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-c", look], capture_output=True, text=True, cwd="/", check=True
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, cwd="/", check=True
     )
     assert done.stderr == ""
 

@@ -169,8 +169,8 @@ def test_wheel_without_extras_requires_only_runtime(wheel: Path, tmp_path: Path)
     (packages,) = venv.glob("lib/python*/site-packages")
     (packages / "libraries.pth").write_text(f"{libraries}\n")
     python = str(venv / "bin" / "python")
-    look = "import fw_actors.runtime.testing, supervisors, trio; print(trio.__name__)"
-    assert run(python, "-P", "-c", look, cwd=tmp_path) == "trio\n"
+    program = "import fw_actors.runtime.testing, supervisors, trio; print(trio.__name__)"
+    assert run(python, "-P", "-c", program, cwd=tmp_path) == "trio\n"
     told = subprocess.run(
         [str(venv / "bin" / "fw"), "version"], capture_output=True, text=True, check=False
     )

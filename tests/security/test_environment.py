@@ -21,13 +21,13 @@ SECRETS = {
     "FW_SECRET_STRIPE": "sk_live_51Habcd",
     "FW_SMTP_PASSWORD": "the password of the mail account",
 }
-LOOKS = """
+ENVIRONMENTS = """
 import os, posix, subprocess
 from pathlib import Path
 from fw_actors.app import whitelist
 
 @whitelist(roles=["System Manager"])
-def look(fw):
+def read_environments(fw):
     child = subprocess.run(["cat", "/proc/self/environ"], capture_output=True).stdout
     parent = Path("/proc/self/environ").read_bytes()
     own = fw.secret("stripe")
@@ -46,8 +46,8 @@ def found_in(block: bytes | str) -> list[str]:
 
 @pytest.fixture
 def site(tmp_path: Path) -> LiveSite:
-    (tmp_path / "looks.py").write_text(LOOKS)
-    return LiveSite(tmp_path, apps=("looks",))
+    (tmp_path / "environments.py").write_text(ENVIRONMENTS)
+    return LiveSite(tmp_path, apps=("environments",))
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def test_service_environment_contains_no_secret(site: LiveSite) -> None:
             block = environment_of(pid)
             assert found_in(block) == []
             assert b"FW_BIND=127.0.0.1:0\0" in block, "what is no secret stays readable"
-            told = client.post("/api/method/looks.look", json={}).json()
+            told = client.post("/api/method/environments.read_environments", json={}).json()
     assert told["own"] == SECRETS["FW_SECRET_STRIPE"]
     assert [found_in(seen) for seen in told["seen"]] == [[], [], [], []]
 

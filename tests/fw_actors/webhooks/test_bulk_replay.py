@@ -215,9 +215,9 @@ async def test_bulk_replay_denies_unauthorized_user_on_record(
     await bulk.failed(1)
     assert isinstance(await bulk.begin(user="other"), PermissionDeniedError)
     assert await bulk.audit() == [("Denied", "Webhook Delivery", None, "other", "r-9")]
-    for look in (site.site.bulk.progress, site.site.bulk.stop):
+    for operation in (site.site.bulk.progress, site.site.bulk.stop):
         with pytest.raises(PermissionDeniedError):
-            await site.site.write("other", look)
+            await site.site.write("other", operation)
     assert await bulk.states() == ["Failed"]
 
 
@@ -337,9 +337,9 @@ async def test_bulk_replay_list_requires_permission_to_replay(bulk: ScriptedBulk
     """Only System Managers without access scopes replay (B-255)."""
     await bulk.site.add_account("other", "Event Publisher", password=None)
     site = bulk.site.site
-    for look in (site.bulk.all, lambda fw: site.bulk.get(fw, "x")):
+    for operation in (site.bulk.all, lambda fw: site.bulk.get(fw, "x")):
         with pytest.raises(PermissionDeniedError):
-            await site.read("other", look)
+            await site.read("other", operation)
 
 
 async def test_bulk_replay_of_user_renamed_during_a_batch_continues(

@@ -22,7 +22,7 @@ async def emit(site: VirtualSite) -> str:
     return delivery
 
 
-async def look(site: VirtualSite, delivery: str) -> WaitingDelivery:
+async def read_facts(site: VirtualSite, delivery: str) -> WaitingDelivery:
     opened = site.site
     return await opened.store.read(lambda tx: waiting(tx, opened.registry, delivery))
 
@@ -30,7 +30,7 @@ async def look(site: VirtualSite, delivery: str) -> WaitingDelivery:
 async def test_waiting_counts_earlier_deliveries_of_same_webhook(site: VirtualSite) -> None:
     await site.subscribe()
     first, second = await emit(site), await emit(site)
-    assert [(await look(site, each)).ahead for each in (first, second)] == [0, 1]
+    assert [(await read_facts(site, each)).ahead for each in (first, second)] == [0, 1]
 
 
 async def test_waiting_counts_deliveries_of_same_receiver(
@@ -50,27 +50,27 @@ async def test_waiting_counts_deliveries_of_same_receiver(
     await site.do(lambda fw: fw.webhooks.emit("note.elsewhere", {}))
     await trio.sleep(1)
     last = await emit(site)
-    facts = await look(site, last)
+    facts = await read_facts(site, last)
     assert (facts.receiver, facts.ahead, facts.in_flight) == ("https://receiver.test:443", 1, 1)
-    assert (await look(site, first)).leased
+    assert (await read_facts(site, first)).leased
 
 
 async def test_explain_reports_lease_and_its_end(site: VirtualSite) -> None:
     hook = await site.subscribe()
     delivery = await emit(site)
     await site.site.store.write(lambda tx: jobs.claim(tx, "webhook", hook, 1, 5000, "token"))
-    assert explain(await look(site, delivery), STOPPED).reason is WaitReason.LEASED
+    assert explain(await read_facts(site, delivery), STOPPED).reason is WaitReason.LEASED
     await trio.sleep(5)
-    assert explain(await look(site, delivery), STOPPED).reason is WaitReason.LEASE_ENDED
+    assert explain(await read_facts(site, delivery), STOPPED).reason is WaitReason.LEASE_ENDED
 
 
 async def test_waiting_shows_disabled_or_deleted_webhook(site: VirtualSite) -> None:
     hook = await site.subscribe()
     delivery = await emit(site)
     await site.sql("UPDATE doc_webhook SET enabled = 0")
-    assert (await look(site, delivery)).webhook_enabled is False
+    assert (await read_facts(site, delivery)).webhook_enabled is False
     await site.do(lambda fw: fw.get_doc("Webhook", hook).delete())
-    assert (await look(site, delivery)).webhook_enabled is None
+    assert (await read_facts(site, delivery)).webhook_enabled is None
 
 
 async def test_waiting_does_not_take_another_webhook_of_the_name_for_its_own(
@@ -83,9 +83,9 @@ async def test_waiting_does_not_take_another_webhook_of_the_name_for_its_own(
     await site.sql("UPDATE doc_webhook_delivery SET status = 'Failed', attempts = 1")
     await site.sql("DELETE FROM fw_job")
     await site.subscribe(name=hook)
-    assert (await look(site, delivery)).webhook_enabled is None
+    assert (await read_facts(site, delivery)).webhook_enabled is None
 
 
 async def test_waiting_of_unknown_delivery_is_not_found(site: VirtualSite) -> None:
     with pytest.raises(NotFoundError):
-        await look(site, "msg_none")
+        await read_facts(site, "msg_none")

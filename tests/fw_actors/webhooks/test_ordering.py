@@ -269,7 +269,7 @@ async def test_ordered_claim_is_not_repeated_for_delivery_behind_one_in_flight(
 async def test_ordered_jobs_are_read_by_indexes_only(site: VirtualSite) -> None:
     """The plan is the same for any number of deliveries behind one document."""
 
-    def look(tx: Tx) -> list[Access]:
+    def read_plans(tx: Tx) -> list[Access]:
         claimed = accesses(tx, lambda: ordered_jobs.lease_first(tx, QUEUE, "w", 5, 1000, "t"))
         ended = [ordered_jobs.OrderedJob(1, "w", "Note\na")]
         return [
@@ -281,7 +281,7 @@ async def test_ordered_jobs_are_read_by_indexes_only(site: VirtualSite) -> None:
             *accesses(tx, lambda: ordered_jobs.count_parked(tx, "w", 9)),
         ]
 
-    found = await site.site.store.write(look)
+    found = await site.site.store.write(read_plans)
     aliases = dict.fromkeys({each.table for each in found} & {"other", "next"}, "ordering_key")
     assert unsought(found, fw_job="partition id rowid", **aliases) == []
 

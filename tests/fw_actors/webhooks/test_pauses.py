@@ -190,18 +190,20 @@ async def test_pause_is_shown_in_state_list_and_explanation(
     told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     paused = await pause(site, webhook, 60)
 
-    def look(tx: Tx) -> tuple[Any, ...]:
+    def explained(tx: Tx) -> tuple[Any, ...]:
         health = health_of(tx, [webhook], RUNS)[webhook]
         explained = explain(waiting(tx, site.site.registry, told["deliveries"][0]), RUNS)
         return health.state, health.paused_until, explained.reason, explained.due_at
 
-    found = await site.site.store.read(look)
+    found = await site.site.store.read(explained)
     assert found == ("paused", paused.until, WaitReason.PAUSED, paused.until)
     assert await site.site.store.read(paused_webhooks) == [paused]
     await site.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 0}))
-    assert await site.site.store.read(look) == found, "its deliveries wait although it is disabled"
+    assert await site.site.store.read(explained) == found, (
+        "its deliveries wait although it is disabled"
+    )
     assert await site.site.store.read(paused_webhooks) == [paused]
     await site.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 1}))
     await resume(site, webhook)
-    state, until, reason, _ = await site.site.store.read(look)
+    state, until, reason, _ = await site.site.store.read(explained)
     assert (state, until, reason) == ("untried", None, WaitReason.SLOT)

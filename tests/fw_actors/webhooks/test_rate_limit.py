@@ -157,10 +157,10 @@ async def test_explain_names_rate_limit_of_webhook(site: VirtualSite) -> None:
     await site.subscribe(rate_limit=5)
     [delivery] = await emit(site, 1)
 
-    def look(tx: Tx) -> object:
+    def explained(tx: Tx) -> object:
         return explain(waiting(tx, site.site.registry, delivery), ServiceState(running=True))
 
-    found = await site.site.store.read(look)
+    found = await site.site.store.read(explained)
     assert found.reason is WaitReason.SLOT  # type: ignore[attr-defined]
     assert "at most 5 requests a second" in found.text  # type: ignore[attr-defined]
 

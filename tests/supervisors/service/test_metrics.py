@@ -51,18 +51,18 @@ async def test_metrics_exist_from_the_start_and_count(
 ) -> None:
     async with opened(tmp_path) as service:
 
-        async def look() -> dict[tuple[str, ...], MetricSample]:
+        async def samples() -> dict[tuple[str, ...], MetricSample]:
             found = await service.gateway.samples()
             return {(sample.name, *sample.labels.values()): sample for sample in found}
 
-        before = await look()
+        before = await samples()
         assert {name for name, *_ in before} == set(EXPECTED.split())
         await service.site.write("Administrator", subscribe)
         await service.site.write("Administrator", owe_two_deliveries)
         from_outside = "UPDATE doc_webhook SET max_attempts = 1"
         await service.site.write("Administrator", lambda fw: fw.db.sql(from_outside, {}))
         await trio.sleep(5)  # virtual: past the attempts and their outcomes
-        after = await look()
+        after = await samples()
     assert after["fw_commits_with_jobs", "webhook"].value == 1  # of both events
     assert after["fw_deliveries", "Failed"].value == 2
     assert [each["fw_subscriptions_stale",].value for each in (before, after)] == [0, 1]

@@ -198,7 +198,7 @@ class TraceQuestion(Request[TraceContext | None], frozen=True):
 
 class TraceAnswerer(Actor):
     @handles(TraceQuestion)
-    async def look(self, message: TraceQuestion) -> TraceContext | None:
+    async def answer(self, message: TraceQuestion) -> TraceContext | None:
         if message.then is not None:
             answer: TraceContext | None = await message.then.ask(TraceQuestion())
             return answer

@@ -61,14 +61,14 @@ async def ask_worker(folder: Path) -> None:
 
 
 def test_worker_without_a_listener_has_no_url(tmp_path: Path) -> None:
-    async def look() -> str:
+    async def url_of_worker() -> str:
         async with open_service(
             make_config(tmp_path), log=RecordingLog(), front=False, inline=True
         ) as service:
             assert await service.answers(5.0)
             return service.url
 
-    assert trio.run(look) == ""
+    assert trio.run(url_of_worker) == ""
 
 
 def test_running_workers_have_a_locked_file(paths: SitePaths) -> None:
