@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Dialog, Page, Route, expect
 
-from tests.browser.late_kit import JOB, OPERATION, ORDERS, RUN, HeldRequests, make_order
-from tests.browser.press_kit import press_twice
+from tests.browser.held_requests import JOB, OPERATION, ORDERS, RUN, HeldRequests, make_order
+from tests.browser.press_twice import press_twice
 from tests.browser.webhook_kit import HEADERS, emit, make_webhook, status
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.late_kit import JOB, OPERATION, ORDERS, RUN, HeldRequests, make_order
+from tests.browser.held_requests import JOB, OPERATION, ORDERS, RUN, HeldRequests, make_order
 from tests.browser.webhook_kit import HEADERS, make_webhook
 from tests.live_site import PASSWORD, LiveSite
 

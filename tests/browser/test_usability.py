@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.late_kit import OPERATION, ORDERS, make_order
+from tests.browser.held_requests import OPERATION, ORDERS, make_order
 from tests.browser.webhook_kit import HEADERS, emit, make_webhook, status
 from tests.live_site import LiveReceiver, eventually
 

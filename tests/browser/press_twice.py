@@ -1,4 +1,4 @@
-"""A button that is pressed again while the page that follows is on its way."""
+"""Presses a button a second time while the next page loads."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ PRESS_AGAIN_ON_LEAVING = """
 
 
 def press_twice(page: Page, button: str, following: str) -> None:
-    """Press a button, and again while the page that follows, at `following`, is on its way."""
+    """Press a button, and again while the next page, at `following`, loads."""
     held: list[Route] = []
     pressed: list[str] = []
 
-    def go_on() -> None:
+    def continue_if_pressed() -> None:
         if held and pressed:
             held.pop().continue_()
 
     def hold(route: Route) -> None:
         held.append(route)
-        go_on()
+        continue_if_pressed()
 
-    def take_note(said: ConsoleMessage) -> None:
-        if said.text == "pressed again":
-            pressed.append(said.text)
-            go_on()
+    def record_press(message: ConsoleMessage) -> None:
+        if message.text == "pressed again":
+            pressed.append(message.text)
+            continue_if_pressed()
 
     page.route(following, hold)
-    page.on("console", take_note)
+    page.on("console", record_press)
     page.evaluate(PRESS_AGAIN_ON_LEAVING.replace("BUTTON", button))

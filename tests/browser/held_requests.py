@@ -1,4 +1,4 @@
-"""Requests of a page that are held back, so that their responses are late, and what pages show."""
+"""Holds back the requests of a page, so that their responses are late, and makes page content."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ JOB = {
 
 
 class HeldRequests:
-    """Requests that match `pattern`; each waits until it is let go."""
+    """Holds back the requests that match `pattern`, until `let_go`."""
 
     def __init__(self, page: Page, pattern: str) -> None:
         self._page = page
@@ -63,7 +63,7 @@ class HeldRequests:
         """Send those that wait, and all further ones, to the service."""
         self._page.unroute(self._pattern)
         for route in self.routes:
-            with suppress(Error):  # the page has given it up
+            with suppress(Error):  # the page has cancelled it
                 route.continue_()
 
 
