@@ -22,19 +22,19 @@ from fw_actors.ops.site import Site
 from fw_actors.runtime.testing import task_order
 from fw_actors.store import Tx
 from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
-from tests.fw_actors.actors.store_delays import delay_writes
-from tests.fw_actors.actors.town_kit import (
+from tests.fw_actors.actors.random_workload import (
     LOCK_DUE,
-    DeliveringTown,
-    MoodyReceivers,
-    PauseWatch,
+    RandomReceivers,
+    RandomWorkload,
+    WaitMonitor,
     open_nodes,
     open_pair,
 )
+from tests.fw_actors.actors.store_delays import delay_writes
 from tests.site_kit import keep_database_at
 
 SEEDS: Final = range(int(os.environ.get("NODE_SEEDS", "6")))
-ACTS = 40
+OPERATIONS = 40
 EXPLAINED_SECONDS = 2 * REST_SECONDS + 0.1
 """A notice after others, its poll, and the time between two samples; further four writes."""
 
@@ -55,7 +55,7 @@ def test_processes_claim_due_deliveries_without_pause(
 async def deliver_randomly(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     slots, slowest = random.choice([1, 2, 4, 8, 16]), random.choice([0.0, 0.005, 0.05])
-    receivers = MoodyReceivers(random)
+    receivers = RandomReceivers(random)
     async with open_nodes(
         folder,
         receivers,
@@ -66,20 +66,20 @@ async def deliver_randomly(seed: int, folder: Path, monkeypatch: pytest.MonkeyPa
         backoff_seconds=1.2,
         backoff_cap_seconds=3.0,
     ) as (operator, nodes, nursery):
-        watch = PauseWatch(operator, nodes, monkeypatch)
-        town = DeliveringTown(operator, nodes, random, watch)
-        await town.found()
+        monitor = WaitMonitor(operator, nodes, monkeypatch)
+        workload = RandomWorkload(operator, nodes, random, monitor)
+        await workload.create_webhooks()
         for _ in range(random.choice([2, 2, 3])):
             await nodes.start()
-        nursery.start_soon(watch.run)
-        for _ in range(ACTS):
-            await town.act(nursery)
+        nursery.start_soon(monitor.run)
+        for _ in range(OPERATIONS):
+            await workload.run_operation(nursery)
             await trio.sleep(random.choice([0.0, 0.01, 0.1, 0.5]))
         for node in list(nodes.up):
             nodes.kill(node)
-    history = "\n".join([*town.history, watch.report])
-    assert watch.longest < EXPLAINED_SECONDS + 4 * slowest, history
-    assert town.kills or set(receivers.repeated) <= town.replayed, history
+    history = "\n".join([*workload.history, monitor.report])
+    assert monitor.longest < EXPLAINED_SECONDS + 4 * slowest, history
+    assert workload.kills or set(receivers.repeated) <= workload.replayed, history
 
 
 async def emit_about_one(site: Site) -> None:

@@ -132,8 +132,8 @@ async def test_hanging_receivers_delay_no_healthy_receiver(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """An event for a healthy receiver goes out within 1 s while any 40 others hang."""
-    town = HostReceivers(["200"])
-    async with delivering(tmp_path, town, delivery_concurrency=64) as post:
+    hosts = HostReceivers(["200"])
+    async with delivering(tmp_path, hosts, delivery_concurrency=64) as post:
         for number in range(40):
             await post.webhook(f"https://bad{number}.example/", event="bad.made", timeout=60)
         await post.webhook("https://good.example/", event="good.made")
@@ -143,8 +143,8 @@ async def test_hanging_receivers_delay_no_healthy_receiver(
         for second in range(20):
             await post.emit("good.made")
             await trio.sleep(1)
-            assert len(town.at("good.example")) == second + 1
-    assert town.peak <= 64
+            assert len(hosts.at("good.example")) == second + 1
+    assert hosts.peak <= 64
 
 
 @pytest.mark.parametrize("ended", ["disabled", "deleted"])

@@ -29,12 +29,12 @@ TIMEOUT = 5
 class ReceiverModel:
     """One receiver: the duration of each answer (None: no answer), and its slots."""
 
-    paces: list[float | None]
+    durations: list[float | None]
     window: int = 1
     slow: bool = False
     since: float = -1.0  # when the slots last shrank
     in_flight: int = 0
-    got: int = 0
+    requests: int = 0
 
 
 @dataclass
@@ -42,7 +42,7 @@ class ModelledReceivers(ScriptedReceiver):
     """Receivers by host; each POST is checked at its beginning."""
 
     answers: list[str] = field(default_factory=list)
-    houses: dict[str, ReceiverModel] = field(default_factory=dict)
+    models: dict[str, ReceiverModel] = field(default_factory=dict)
     slots: int = 0
     per_receiver: int = 0
     broken: list[str] = field(default_factory=list)
@@ -50,43 +50,43 @@ class ModelledReceivers(ScriptedReceiver):
     async def post(
         self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
     ) -> ReceiverResponse:
-        house = self.houses[target.origin.host]
+        model = self.models[target.origin.host]
         now = trio.current_time()
-        self._judge(house, now)
+        self._check_limits(model, now)
         headers = {key.decode(): value.decode() for key, value in make_headers()}
         self.posts.append(RecordedPost(now - self.began, target.display, body, headers))
-        pace = house.paces[min(house.got, len(house.paces) - 1)]
-        house.got += 1
-        house.in_flight += 1
+        pace = model.durations[min(model.requests, len(model.durations) - 1)]
+        model.requests += 1
+        model.in_flight += 1
         try:
             if pace is None:
                 await trio.sleep(timeout)
-                self._shrink(house)
+                self._shrink(model)
                 raise ResponseTimeout(f"no answer within {timeout} s.")
             await trio.sleep(pace)
             if pace > SLOW:
-                self._shrink(house)
+                self._shrink(model)
             else:
-                house.window, house.slow = min(self.per_receiver, house.window * 2), False
+                model.window, model.slow = min(self.per_receiver, model.window * 2), False
             answer = ReceiverResponse(204, b"", None, None)
             answer.times.answer = pace * 1000
             return answer
         finally:
-            house.in_flight -= 1
+            model.in_flight -= 1
 
-    def _shrink(self, house: ReceiverModel) -> None:
-        house.window, house.slow, house.since = 1, True, trio.current_time()
+    def _shrink(self, model: ReceiverModel) -> None:
+        model.window, model.slow, model.since = 1, True, trio.current_time()
 
-    def _judge(self, house: ReceiverModel, now: float) -> None:
+    def _check_limits(self, model: ReceiverModel, now: float) -> None:
         """Check the slots; a window that shrank at this instant may not be known yet."""
-        everywhere = sum(each.in_flight for each in self.houses.values())
+        everywhere = sum(each.in_flight for each in self.models.values())
         if everywhere >= self.slots:
             self.broken.append("more than deliveryConcurrency")
-        if house.in_flight >= self.per_receiver:
+        if model.in_flight >= self.per_receiver:
             self.broken.append("more than perReceiverConcurrency")
-        if house.since < now and house.in_flight >= house.window:
-            self.broken.append(f"{house.in_flight + 1} at a receiver of {house.window}")
-        if house.slow and house.since < now and everywhere >= self.slots - self.slots // 4:
+        if model.since < now and model.in_flight >= model.window:
+            self.broken.append(f"{model.in_flight + 1} at a receiver of {model.window}")
+        if model.slow and model.since < now and everywhere >= self.slots - self.slots // 4:
             self.broken.append("a slow receiver took a slot of the reserve")
 
 
@@ -102,19 +102,19 @@ def test_receiver_slots_slow_start_and_reserve_hold_throughout(
 ) -> None:
     """A receiver's slots grow, shrink and leave a reserve (B-231, B-232, B-233)."""
     clock = MockClock(autojump_threshold=0)
-    trio.run(partial(play, paces, bursts, slots, each), clock=clock)
+    trio.run(partial(deliver_bursts, paces, bursts, slots, each), clock=clock)
 
 
-async def play(
+async def deliver_bursts(
     paces: list[list[float | None]], bursts: list[list[int]], slots: int, each: int
 ) -> None:
     """Emit bursts, each in one transaction; two Webhooks lead to the first receiver."""
-    houses = {f"r{number}.example": ReceiverModel(pace) for number, pace in enumerate(paces)}
-    town = ModelledReceivers([], houses=houses, slots=slots, per_receiver=each)
+    models = {f"r{number}.example": ReceiverModel(pace) for number, pace in enumerate(paces)}
+    receivers = ModelledReceivers([], models=models, slots=slots, per_receiver=each)
     limits: dict[str, Any] = {"delivery_concurrency": slots, "per_receiver_concurrency": each}
     with tempfile.TemporaryDirectory() as folder:
-        async with delivering(Path(folder), town, backoff_seconds=1.0, **limits) as post:
-            hosts = [*houses, "r0.example"]
+        async with delivering(Path(folder), receivers, backoff_seconds=1.0, **limits) as post:
+            hosts = [*models, "r0.example"]
             for number, host in enumerate(hosts):
                 url = f"https://{host}/{number}"
                 await post.webhook(url, f"to.r{number}", timeout=TIMEOUT, max_attempts=3)
@@ -124,8 +124,8 @@ async def play(
                 owed += await post.site.write("Administrator", partial(emit, names))
                 await trio.sleep(0.3)
             ended = [await post.settled(delivery) for delivery in owed]
-    assert town.broken == []
-    sent = Counter(got.headers["webhook-id"] for got in town.posts)
+    assert receivers.broken == []
+    sent = Counter(got.headers["webhook-id"] for got in receivers.posts)
     assert sent == {each["name"]: each["attempts"] for each in ended}
 
 

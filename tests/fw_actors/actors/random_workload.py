@@ -1,4 +1,4 @@
-"""Processes that deliver from one store to receivers with random times, and a watch for pauses."""
+"""A random workload of processes that deliver from one store, and a monitor of the waits."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ LOCK_DUE = (
 )
 
 
-class MoodyReceivers(ScriptedReceiver):
-    """Answer after random times: with success, with errors to retry, and with final ones."""
+class RandomReceivers(ScriptedReceiver):
+    """Answers after random times: with success, with errors to retry, or with final errors."""
 
     def __init__(self, random: Random) -> None:
         super().__init__(["200"])
         self._random = random
-        self._times = random.choice([[0.0], [0.01], [0.01, 3.0], [0.01, 0.01, 6.0], [0.9, 1.1]])
+        self._durations = random.choice([[0.0], [0.01], [0.01, 3.0], [0.01, 0.01, 6.0], [0.9, 1.1]])
         self._answers = random.choice([["200"], ["200", "200", "503", "410"]])
-        self._current: set[str] = set()
+        self._in_flight: set[str] = set()
         self.accepted: set[str] = set()
         """Deliveries that were answered 200."""
         self.repeated: list[str] = []
@@ -66,7 +66,7 @@ class MoodyReceivers(ScriptedReceiver):
     async def post(
         self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
     ) -> ReceiverResponse:
-        self.busy, answer = self._random.choice(self._times), self._random.choice(self._answers)
+        self.busy, answer = self._random.choice(self._durations), self._random.choice(self._answers)
         self.answers = [answer]
         delivery = ""
 
@@ -74,15 +74,15 @@ class MoodyReceivers(ScriptedReceiver):
             nonlocal delivery
             made = tuple(make_headers())
             delivery = dict(made)[b"webhook-id"].decode()
-            if delivery in self._current | self.accepted:
+            if delivery in self._in_flight | self.accepted:
                 self.repeated.append(delivery)
-            self._current.add(delivery)
+            self._in_flight.add(delivery)
             return made
 
         try:
             answered = await super().post(target, body, headers, timeout=timeout)
         finally:
-            self._current.discard(delivery)
+            self._in_flight.discard(delivery)
         if answer == "200":
             self.accepted.add(delivery)
         return answered
@@ -103,8 +103,8 @@ class DeliveringNode:
 DeliveringNodes = VirtualNodes[DeliveringNode]
 
 
-class PauseWatch:
-    """Measures for how long a delivery waits that is due and may start in some process."""
+class WaitMonitor:
+    """Measures how long a delivery waits although it is due and some process may start it."""
 
     def __init__(
         self, operator: Site, nodes: DeliveringNodes, monkeypatch: pytest.MonkeyPatch
@@ -118,29 +118,31 @@ class PauseWatch:
         self.longest, self.report = 0.0, ""
         claim = DeliveryClaims.claim
 
-        def noted(claims: DeliveryClaims, *args: Any) -> ClaimedBatch:
+        def record_claims(claims: DeliveryClaims, *args: Any) -> ClaimedBatch:
             batch = claim(claims, *args)
             for lease in batch.leased.leases if batch.leased is not None else ():
                 self._claimed_at[lease.webhook] = trio.current_time()
             return batch
 
-        monkeypatch.setattr(DeliveryClaims, "claim", noted)
+        monkeypatch.setattr(DeliveryClaims, "claim", record_claims)
 
     async def run(self) -> None:
         """Measure until cancelled."""
         while True:
             await trio.sleep(SAMPLE_SECONDS)
-            seen: list[Any] = []
+            dispatchers: list[Any] = []
             async with trio.open_nursery() as nursery:
                 for node in self._nodes.up:
-                    nursery.start_soon(self._inspect, node, seen)
+                    nursery.start_soon(self._inspect, node, dispatchers)
             due = await self._operator.store.read(_due)
             if not self.locks:
-                self._measure(due, seen)
+                self._measure(due, dispatchers)
 
-    def _measure(self, due: dict[str, Any], seen: list[Any]) -> None:
+    def _measure(self, due: dict[str, Any], dispatchers: list[Any]) -> None:
         now = trio.current_time()
-        free = {name for name, row in due.items() if any(self._may_start(row, at) for at in seen)}
+        free = {
+            name for name, row in due.items() if any(self._may_start(row, at) for at in dispatchers)
+        }
         self._since = {name: self._since.get(name, now) for name in free}
         for webhook, since in self._since.items():
             begun = max(since, self._claimed_at[webhook], self.unlocked_at)
@@ -148,13 +150,13 @@ class PauseWatch:
                 begun = max(begun, self._nodes.killed_at + MAX_SLEEP_SECONDS)
             if now - begun > self.longest:
                 self.longest = now - begun
-                self.report = f"{webhook} waits from {begun:.3f} to {now:.3f}: {seen}"
+                self.report = f"{webhook} waits from {begun:.3f} to {now:.3f}: {dispatchers}"
 
-    async def _inspect(self, node: VirtualNode[DeliveringNode], seen: list[Any]) -> None:
+    async def _inspect(self, node: VirtualNode[DeliveringNode], dispatchers: list[Any]) -> None:
         with suppress(ActorError):
             found = await node.parts.post.runtime.ref("dispatcher").inspect()
             if node.is_up:
-                seen.append(found.described)
+                dispatchers.append(found.described)
 
     def _may_start(self, row: Any, facts: Any) -> bool:
         ops = self._operator.config.ops
@@ -191,23 +193,23 @@ def _inserted(body: dict[str, Any], fw: Fw) -> dict[str, Any]:
     return rest.insert(fw, "Webhook", body)
 
 
-class DeliveringTown:
-    """Processes that deliver from one store, a command line, and random acts of all of them."""
+class RandomWorkload:
+    """Random operations in processes that deliver from one store, and on the command line."""
 
     def __init__(
-        self, operator: Site, nodes: DeliveringNodes, random: Random, watch: PauseWatch
+        self, operator: Site, nodes: DeliveringNodes, random: Random, monitor: WaitMonitor
     ) -> None:
         self._operator, self._nodes = operator, nodes
-        self._random, self._watch = random, watch
+        self._random, self._monitor = random, monitor
         self._webhooks: list[str] = []
         self._deliveries: list[str] = []
         self.replayed: set[str] = set()
         self.kills = 0
         self.history: list[str] = []
-        """The acts, with their times."""
+        """The operations, with their times (s)."""
 
-    async def found(self) -> None:
-        """Make some Webhooks."""
+    async def create_webhooks(self) -> None:
+        """Create from one to six Webhooks."""
         for number in range(self._random.randint(1, 6)):
             body = {
                 "url": f"https://h{self._random.randrange(4)}.test/hook", "event_type": "Custom",
@@ -218,32 +220,32 @@ class DeliveringTown:
             made = await self._operator.write("Administrator", partial(_inserted, body))
             self._webhooks.append(made["name"])
 
-    async def act(self, nursery: trio.Nursery) -> None:
-        """Do one thing, in one of the processes or on the command line."""
-        acts = [self._emit] * 6 + [self._pause, self._resume, self._edit, self._switch]
-        act = self._random.choice([*acts, self._delete, self._replay, None, None])
-        if act is None and self._nodes.each_commit and self._random.random() < 0.7:
-            self._note("lock")
+    async def run_operation(self, nursery: trio.Nursery) -> None:
+        """Run one random operation, in one of the processes or on the command line."""
+        operations = [self._emit] * 6 + [self._pause, self._resume, self._edit, self._switch]
+        operation = self._random.choice([*operations, self._delete, self._replay, None, None])
+        if operation is None and self._nodes.each_commit and self._random.random() < 0.7:
+            self._record("lock")
             nursery.start_soon(self._lock)
-        elif act is None:
+        elif operation is None:
             await self._change_nodes()
         elif self._nodes.up and self._random.random() < 0.8:
             node = self._random.choice(self._nodes.up)
-            self._note(f"{act.__name__} in {node.number}")
-            await self._carry_out(act, node.parts.post.site)
+            self._record(f"{operation.__name__} in {node.number}")
+            await self._apply(operation, node.parts.post.site)
         else:
-            self._note(f"{act.__name__} on the command line")
-            await self._carry_out(act, self._operator)
+            self._record(f"{operation.__name__} on the command line")
+            await self._apply(operation, self._operator)
             self._nodes.notify()
 
-    def _note(self, act: str) -> None:
-        self.history.append(f"{trio.current_time():.3f} {act}")
+    def _record(self, operation: str) -> None:
+        self.history.append(f"{trio.current_time():.3f} {operation}")
 
-    async def _carry_out(self, act: Any, site: Site) -> None:
+    async def _apply(self, operation: Any, site: Site) -> None:
         with suppress(FwError):  # a deleted Webhook, a delivery that is not final, …
-            await act(partial(site.write, "Administrator"), site, self._choice())
+            await operation(partial(site.write, "Administrator"), site, self._random_webhook())
 
-    def _choice(self) -> str:
+    def _random_webhook(self) -> str:
         return self._random.choice(self._webhooks)
 
     async def _emit(self, write: Any, site: Site, webhook: str) -> None:
@@ -287,24 +289,24 @@ class DeliveringTown:
         """Let another transaction lock due deliveries, and then undo what it has done."""
         with psycopg.connect(self._operator.config.deployment.database) as connection:
             connection.execute(LOCK_DUE, [self._operator.clock.now()])
-            self._watch.locks += 1
+            self._monitor.locks += 1
             await trio.sleep(self._random.uniform(0.0, 0.2))
             connection.rollback()
-        self._watch.locks -= 1
-        self._watch.unlocked_at = trio.current_time()
+        self._monitor.locks -= 1
+        self._monitor.unlocked_at = trio.current_time()
 
     async def _change_nodes(self) -> None:
         up = self._nodes.up
         if len(up) < 2 or (len(up) < 3 and self._random.random() < 0.4):
             node = await self._nodes.start()
-            self._note(f"start {node.number}")
+            self._record(f"start {node.number}")
             return
         node = self._random.choice(up)
         if self._random.random() < 0.5:
-            self._note(f"stop {node.number}")
+            self._record(f"stop {node.number}")
             self._nodes.stop(node)
         else:
-            self._note(f"kill {node.number}")
+            self._record(f"kill {node.number}")
             self._nodes.kill(node)
             self.kills += 1
 
