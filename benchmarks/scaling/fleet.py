@@ -38,12 +38,12 @@ from fw_actors.runtime.testing import task_order
 from fw_actors.store import Store, StoreStatistics, Tx
 from fw_actors.store.postgres import WRITER_THREADS
 from tests.forwarding_tx import ForwardingTx
-from tests.simulation.faulty_store import Weather
+from tests.simulation.environment import SimulatedEnvironment, SimulationTrace
+from tests.simulation.faulty_store import StoreFaults
 from tests.simulation.incarnation import Incarnation
+from tests.simulation.mail_server import ReceivedMail, SimulatedMailServer
 from tests.simulation.network import SimulatedWire
 from tests.simulation.node import NodeProcess, SimulatedNode
-from tests.simulation.post_office import Letter, PostOffice
-from tests.simulation.surroundings import SimulationTrace, Surroundings
 from tests.simulation.wall_clock import WallClock
 from tests.site_kit import make_config
 
@@ -280,8 +280,8 @@ async def _run(fleet: Fleet, costs: Costs, folder: Path) -> FleetResult:
             receivers = _Receivers(
                 one_machine or Processors(1), costs.node, fleet.answer_seconds, nursery, sent
             )
-            around = _surroundings(f"node {number}", clock, nursery, receivers, urls)
-            node = _ModelNode(f"node{number}", config, around)
+            environment = _environment(f"node {number}", clock, nursery, receivers, urls)
+            node = _ModelNode(f"node{number}", config, environment)
             node.database = database
             nodes.append(node)
         for node in nodes:
@@ -355,13 +355,13 @@ async def _release(config: Config, clock: WallClock) -> None:
         await site.store.write(lambda tx: tx.run(_RELEASE, at=tx.now))
 
 
-def _surroundings(
+def _environment(
     seed: str,
     clock: WallClock,
     nursery: trio.Nursery,
     receivers: _Receivers,
     urls: Sequence[str],
-) -> Surroundings:
+) -> SimulatedEnvironment:
     listeners: dict[Origin, Any] = {
         parse_endpoint(url, development=False).origin: receivers for url in urls
     }
@@ -369,13 +369,13 @@ def _surroundings(
     def failed(incarnation: Incarnation, error: Exception) -> None:
         raise RuntimeError(f"{incarnation.label} failed") from error
 
-    def stamp(message: Any) -> Letter:
-        return Letter(trio.current_time(), clock.now(), 0, message)
+    def stamp(message: Any) -> ReceivedMail:
+        return ReceivedMail(trio.current_time(), clock.now(), 0, message)
 
     def nothing(incarnation: Incarnation, up: NodeProcess) -> None: ...
 
-    return Surroundings(
-        seed, clock, SimulationTrace(trio.current_time()), nursery, Weather(), listeners,
-        PostOffice(random.Random(1), stamp), lambda incarnation: None, lambda password: None,
-        failed, nothing, lambda: None,
+    return SimulatedEnvironment(
+        seed, clock, SimulationTrace(trio.current_time()), nursery, StoreFaults(), listeners,
+        SimulatedMailServer(random.Random(1), stamp), lambda incarnation: None,
+        lambda password: None, failed, nothing, lambda: None,
     )  # fmt: skip

@@ -23,20 +23,20 @@ def broken_promises(
     receiver: LiveReceiver,
     answers: ClientAnswers,
     *,
-    strikes: int,
+    faults: int,
     seconds: float,
 ) -> list[str]:
     """Wait for the end of all deliveries, and return the violations.
 
     Args:
         client: a System Manager's, on a node that runs.
-        strikes: how often processes were struck; each excuses what it cut off.
+        faults: how many faults were injected; each excuses the deliveries that it interrupted.
         seconds: how far the clock went on, so that budgets of guesses began anew.
     """
     final = eventually(lambda: _all_final(client), _REST_SECONDS)
     notes = {row["name"] for row in _all(client, "Note", ["name"])}
     return [
-        *_of_events(final, notes, answers, receiver.ids, strikes),
+        *_of_events(final, notes, answers, receiver.ids, faults),
         *_of_access(answers, seconds),
         *answers.strange,
     ]
@@ -47,7 +47,7 @@ def _of_events(
     notes: set[str],
     answers: ClientAnswers,
     ids: Sequence[str],
-    strikes: int,
+    faults: int,
 ) -> Iterator[str]:
     known = {row["name"] for row in final}
     referred = Counter(row["reference_name"] for row in final)
@@ -65,8 +65,8 @@ def _of_events(
     for name in got.keys() - known:
         yield f"{name} arrived, and is not in the store"
     twice = [name for name, count in got.items() if count > 1]
-    if len(twice) > strikes * _IN_FLIGHT:
-        yield f"{len(twice)} of {len(got)} arrived twice after {strikes} strikes"
+    if len(twice) > faults * _IN_FLIGHT:
+        yield f"{len(twice)} of {len(got)} arrived twice after {faults} faults"
 
 
 def _of_access(answers: ClientAnswers, seconds: float) -> Iterator[str]:

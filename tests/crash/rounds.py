@@ -1,4 +1,4 @@
-"""Rounds of load and disaster on real processes of one site.
+"""Rounds of load and faults on real processes of one site.
 
 Each round begins with the clocks of its processes a lease later, so that what the killed ones
 held is due at once.
@@ -30,7 +30,7 @@ OPS: Final = {"backoffSeconds": 0.2}
 
 
 class Rounds:
-    """A round is: start, load, strike, kill. `strike` is what differs."""
+    """A round is: start, load, fault, kill. The subclasses differ in `inject_fault`."""
 
     excused = frozenset[int]()
     """The statuses of inserts that a round may see."""
@@ -41,7 +41,7 @@ class Rounds:
         """`sites`: the nodes, folders of their own over one database; or the one there is."""
         self.sites, self.receiver = tuple(sites), receiver
         self.dice, self.answers = random.Random(seed), ClientAnswers()
-        self.rounds = self.strikes = 0
+        self.rounds = self.faults = 0
         self._cookie: dict[str, str] = {}
 
     def prepare(self) -> None:
@@ -58,7 +58,7 @@ class Rounds:
         first.end()
 
     def round(self) -> None:
-        """Start, load, strike, kill."""
+        """Start the processes, run a load, inject a fault, and kill the processes."""
         up = self.start_all()
         token = self._invite(up[0])
         load = Load(
@@ -66,11 +66,11 @@ class Rounds:
             self.patience,
         )  # fmt: skip
         before = len(self.answers.notes)
-        with self.around(), load:
+        with self.during_load(), load:
             eventually(lambda: len(self.answers.notes) > before)  # however slow the machine is
-            time.sleep(self.dice.uniform(0.2, 1.5))  # when it strikes is the point
-            self.strike(up)
-            self.strikes += 1
+            time.sleep(self.dice.uniform(0.2, 1.5))  # the fault must come at a random moment
+            self.inject_fault(up)
+            self.faults += 1
             for site in up:
                 self.kill(site)
         self.rounds += 1
@@ -83,7 +83,7 @@ class Rounds:
         with self._client(first) as client:
             seconds = self.rounds * LEASE_SECONDS
             found = broken_promises(
-                client, self.receiver, self.answers, strikes=self.strikes, seconds=seconds
+                client, self.receiver, self.answers, faults=self.faults, seconds=seconds
             )
         first.end()
         return found
@@ -117,12 +117,12 @@ class Rounds:
             site.end(signal.SIGKILL)
 
     @contextmanager
-    def around(self) -> Iterator[None]:
-        """Stand around the load of a round."""
+    def during_load(self) -> Iterator[None]:
+        """Surround the load of a round."""
         yield
 
-    def strike(self, up: Sequence[LiveSite]) -> None:
-        """Do something terrible; those that are up are killed afterwards."""
+    def inject_fault(self, up: Sequence[LiveSite]) -> None:
+        """Inject the fault of a round; the processes that are up are killed afterwards."""
 
     def _client(self, site: LiveSite) -> httpx.Client:
         return httpx.Client(
@@ -144,7 +144,7 @@ class KillRounds(Rounds):
     _worker: ForkedProcess | None = None
 
     @contextmanager
-    def around(self) -> Iterator[None]:
+    def during_load(self) -> Iterator[None]:
         """Run the worker."""
         if self.rounds % 2:
             yield
@@ -158,7 +158,7 @@ class KillRounds(Rounds):
             self._worker.wait(30)
             self._worker = None
 
-    def strike(self, up: Sequence[LiveSite]) -> None:
+    def inject_fault(self, up: Sequence[LiveSite]) -> None:
         """Kill the worker first, now and then."""
         if self._worker is not None and self.dice.random() < 0.5:
             self._worker.kill()
@@ -173,8 +173,8 @@ class ProcessRounds(Rounds):
 
     excused = frozenset({503})  # what a process that drains answers
 
-    def strike(self, up: Sequence[LiveSite]) -> None:
-        """Each disaster has its turn."""
+    def inject_fault(self, up: Sequence[LiveSite]) -> None:
+        """Inject the faults in turn."""
         (site,) = up
         processes = sorted(site.children())
         assert site.process is not None
@@ -201,19 +201,19 @@ class NodeRounds(Rounds):
         super().__init__(sites, receiver, seed)
         self._server = server
         self._frozen: LiveSite | None = None
-        self._disasters = [self._kill, self._freeze, self._restart, self._restart_server]
+        self._faults = [self._kill, self._freeze, self._restart, self._restart_server]
 
     def to_start(self) -> list[LiveSite]:
         """The node that is frozen since the last round, past its leases, stays as it is."""
         return [site for site in self.sites if site is not self._frozen]
 
-    def strike(self, up: Sequence[LiveSite]) -> None:
-        """One disaster under load. A thawed node continues with leases that it has lost."""
+    def inject_fault(self, up: Sequence[LiveSite]) -> None:
+        """Inject one fault under load. A thawed node continues with leases that it has lost."""
         thawed, self._frozen = self._frozen, None
         if thawed is not None and thawed.process is not None:
             thawed.process.send_signal(signal.SIGCONT)
-        disaster = self._disasters[self.rounds % len(self._disasters)]  # each has its turn
-        disaster(self.dice.choice(up))
+        fault = self._faults[self.rounds % len(self._faults)]  # each has its turn
+        fault(self.dice.choice(up))
         time.sleep(self.dice.uniform(0.2, 1.0))
         if thawed is not None:
             self.kill(thawed)

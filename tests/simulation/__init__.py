@@ -1,1 +1,1 @@
-"""A whole site in virtual time, with everything around it that can fail: docs/testing.md."""
+"""A whole site in virtual time, with faults in its environment: docs/testing.md."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from tests.simulation.run import SECONDS, Result, simulate
+from tests.simulation.run import SECONDS, SeedResult, simulate
 
 DAY_SECONDS = 86_400.0
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if broken else 0
 
 
-def _results(seeds: range, seconds: float, jobs: int) -> Iterator[Result]:
+def _results(seeds: range, seconds: float, jobs: int) -> Iterator[SeedResult]:
     run = partial(simulate, seconds=seconds)
     if len(seeds) == 1 or jobs == 1:
         yield from map(run, seeds)
@@ -46,13 +46,13 @@ def _results(seeds: range, seconds: float, jobs: int) -> Iterator[Result]:
         yield from pool.imap_unordered(run, seeds, chunksize=4)
 
 
-def _complaint(result: Result, days: float | None) -> str:
+def _complaint(result: SeedResult, days: float | None) -> str:
     more = "" if days is None else f" --days {days:g}"
     lines = [f"seed {result.seed}: {promise}" for promise in result.broken]
     return "\n".join([*lines, f"  scripts/simulate --seeds {result.seed}{more} --trace"])
 
 
-def _line(result: Result) -> str:
+def _line(result: SeedResult) -> str:
     return (
         f"seed {result.seed}: {result.virtual_seconds:.0f} s, {result.commits} commits, "
         f"{result.deliveries} deliveries, trace {result.digest[:16]}"

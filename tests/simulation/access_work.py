@@ -12,9 +12,9 @@ from fw_actors.access.sign_in import SignedIn, SignInAttempt
 from fw_actors.documents import rest
 from fw_actors.errors import AuthenticationError
 from tests.simulation.clients import MANAGER, SimulatedClient, lost, refused
+from tests.simulation.mail_server import ReceivedMail
 from tests.simulation.node import NodeProcess
 from tests.simulation.people import SESSION_MS, Guesses, KnownSession, SimulatedAccount
-from tests.simulation.post_office import Letter
 
 TEMPLATES = {"recovery": LinkKind.RECOVERY, "invitation": LinkKind.INVITATION}
 
@@ -105,19 +105,19 @@ class AccessWork:
 
     async def use_link(self) -> None:
         """Set a password by a link that came by mail, by two hands at once now and then."""
-        letters = [one for one in self.world.post_office.letters if one.message.link]
-        if not letters:
+        mails = [one for one in self.world.mail_server.mails if one.message.link]
+        if not mails:
             return
-        letter = self.dice.choice(letters[-4:])
-        account = self.world.people.of_email(letter.message.recipient)
+        mail = self.dice.choice(mails[-4:])
+        account = self.world.people.of_email(mail.message.recipient)
         if account is None:
             return
-        kind = TEMPLATES[letter.message.template]
+        kind = TEMPLATES[mail.message.template]
         if self.dice.random() < 0.1:
             kind = LinkKind.INVITATION if kind is LinkKind.RECOVERY else LinkKind.RECOVERY
         async with trio.open_nursery() as nursery:
             for _ in range(self.dice.choice((1, 1, 2))):
-                nursery.start_soon(self._spend, letter, account, kind)
+                nursery.start_soon(self._spend, mail, account, kind)
 
     async def set_password(self) -> None:
         """Set another user's password as a System Manager."""
@@ -186,21 +186,19 @@ class AccessWork:
         elif isinstance(outcome, AuthenticationError) and same and account.enabled:
             self.world.broke(f"the right password of {usr} was refused as wrong")
 
-    async def _spend(self, letter: Letter, account: SimulatedAccount, kind: LinkKind) -> None:
+    async def _spend(self, mail: ReceivedMail, account: SimulatedAccount, kind: LinkKind) -> None:
         password = f"the password {self.client.marker()} of {account.name}"
         promises, clock = self.world.promises, self.world.clock
-        newer = self._newer(letter)
-        right_kind = TEMPLATES[letter.message.template] is kind
-        late = clock.now() > letter.wall + self._minutes(kind) * 60_000
-        late = late and clock.jumps == letter.jumps
+        newer = self._newer(mail)
+        right_kind = TEMPLATES[mail.message.template] is kind
+        late = clock.now() > mail.wall + self._minutes(kind) * 60_000
+        late = late and clock.jumps == mail.jumps
 
         async def work(up: NodeProcess) -> None:
             if kind is LinkKind.RECOVERY:
-                await up.gateway.recovery.reset(letter.token, password, self.client.address)
+                await up.gateway.recovery.reset(mail.token, password, self.client.address)
             else:
-                await up.gateway.invitation.accept(
-                    letter.token, password, None, self.client.address
-                )
+                await up.gateway.invitation.accept(mail.token, password, None, self.client.address)
 
         with account.change() as version:
             account.passwords.append(password)
@@ -211,24 +209,24 @@ class AccessWork:
             if lost(outcome):
                 self._was_set(account, password, certainly=False)
                 return
-            promises.spent[letter.token] += 1
-            if promises.spent[letter.token] > 1:
+            promises.spent[mail.token] += 1
+            if promises.spent[mail.token] > 1:
                 self.world.broke(f"a link of {account.name} was spent twice")
             if not right_kind or newer or late:
                 why = f"kind {right_kind}, newer {newer}, late {late}"
                 self.world.broke(f"a link of {account.name} that was no good was taken: {why}")
             self._was_set(account, password, certainly=account.alone(version))
 
-    def _newer(self, letter: Letter) -> bool:
+    def _newer(self, mail: ReceivedMail) -> bool:
         """Whether a later link of this user and kind was made: that ended this one."""
         assert self.world.ledger is not None
         minted = self.world.ledger.minted
-        made = minted.get(letter.link, 0)
+        made = minted.get(mail.link, 0)
         return any(
             minted.get(one.link, 0) > made
-            for one in self.world.post_office.letters
-            if one.message.template == letter.message.template
-            and one.message.recipient == letter.message.recipient
+            for one in self.world.mail_server.mails
+            if one.message.template == mail.message.template
+            and one.message.recipient == mail.message.recipient
         )
 
     def _minutes(self, kind: LinkKind) -> int:

@@ -1,6 +1,6 @@
 """The real store of one process, with a disk that fails, a lock that is held, and a kill anywhere.
 
-A fault may strike before a transaction, at any of its statements, at its commit, or between the
+A fault may inject before a transaction, at any of its statements, at its commit, or between the
 commit and the answer. The guarantees of the store hold nevertheless: nothing or all of it.
 """
 
@@ -26,18 +26,18 @@ class InjectedDefect(Exception):
 
 
 @dataclass
-class Weather:
-    """The failures of the stores of a site; each a share of all transactions."""
+class StoreFaults:
+    """The failure rates of the stores of a site, as shares of all transactions."""
 
     refused: float = 0.0  # before it begins: locked by another writer
     torn: float = 0.0  # at one of its statements, or at the commit: the disk is full
     defect: float = 0.0  # an unexpected exception
     slow: float = 0.0  # waits for the lock, up to two seconds
     struck_at: float = float("-inf")
-    """When something failed last, in trio's time."""
+    """The time of the last failure, on trio's clock."""
 
     def clear(self) -> None:
-        """Let nothing fail any more."""
+        """End all failures."""
         self.refused = self.torn = self.defect = self.slow = 0.0
 
 
@@ -48,17 +48,17 @@ class FaultyStore(Store):
         self,
         inner: Store,
         incarnation: Incarnation,
-        weather: Weather,
+        store_faults: StoreFaults,
         dice: random.Random,
         committed: Callable[[Incarnation], None],
     ) -> None:
-        self._inner, self._incarnation, self._weather = inner, incarnation, weather
+        self._inner, self._incarnation, self._store_faults = inner, incarnation, store_faults
         self._dice, self._committed = dice, committed
 
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         """See `Store.write`."""
         await self._before()
-        if self._happens(self._weather.torn):
+        if self._happens(self._store_faults.torn):
             fn = self._torn(fn)
         try:
             result = await self._inner.write(fn, durable=durable)
@@ -75,12 +75,12 @@ class FaultyStore(Store):
 
     async def _before(self) -> None:
         await self._incarnation.step()
-        if self._happens(self._weather.slow):
+        if self._happens(self._store_faults.slow):
             await trio.sleep(self._dice.uniform(0.0, 2.0))
             await self._incarnation.step()
-        if self._happens(self._weather.refused):
+        if self._happens(self._store_faults.refused):
             raise OverloadedError("The database is locked by another process.")
-        if self._happens(self._weather.defect):
+        if self._happens(self._store_faults.defect):
             raise InjectedDefect("a defect of the simulation")
 
     async def _uncancelled_step(self) -> None:
@@ -101,7 +101,7 @@ class FaultyStore(Store):
     def _happens(self, share: float) -> bool:
         happens = share > 0.0 and self._dice.random() < share
         if happens:
-            self._weather.struck_at = trio.current_time()
+            self._store_faults.struck_at = trio.current_time()
         return happens
 
     def on_external_commit(self, callback: Callable[[], None]) -> Callable[[], None]:

@@ -15,8 +15,8 @@ from trio.lowlevel import Task
 MAX_UNWINDING: Final = 20_000
 
 
-class StillThere(Exception):
-    """Raised when a killed process does not unwind: a task of it swallows its cancellation."""
+class ProcessNotEnded(Exception):
+    """Raised if a killed process does not end, because one of its tasks swallows a cancellation."""
 
 
 class Incarnation:
@@ -78,7 +78,7 @@ class Incarnation:
             if self._task is not None:
                 self._unshield(self._task)
             await trio.lowlevel.checkpoint()
-        raise StillThere(self.label)
+        raise ProcessNotEnded(self.label)
 
     def _unshield(self, task: Task) -> None:
         """Open every shield between a task and the process's own scope.

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.simulation.environment import BrokenPromise
 from tests.simulation.incarnation import Incarnation
 from tests.simulation.pacing import Pacing
 from tests.simulation.replays import ReplayCounts
-from tests.simulation.stored import Delivery, JobRow, PasswordRow, State, WebhookRow, read
-from tests.simulation.surroundings import BrokenPromise
+from tests.simulation.stored import Delivery, JobRow, PasswordRow, StoredState, WebhookRow, read
 
 OPEN: Final = ("Queued", "Retrying")
 FINAL: Final = ("Sent", "Failed")
@@ -46,7 +46,7 @@ class Ledger:
         self._rules, self._now = rules, now
         self._version = -1
         self._owners: dict[str, str] = {}
-        self.state = State()
+        self.state = StoredState()
         self.replays = ReplayCounts()
         self._pacing = Pacing()
         self.bodies: dict[str, str] = {}
@@ -95,7 +95,7 @@ class Ledger:
         """Close the connection."""
         self._db.close()
 
-    def _judge(self, before: State, after: State, incarnation: Incarnation) -> None:
+    def _judge(self, before: StoredState, after: StoredState, incarnation: Incarnation) -> None:
         leased = [
             (number, job)
             for number, job in after.jobs.items()
@@ -127,7 +127,7 @@ class Ledger:
                 self.minted[link] = self.commits
 
     def _judge_lease(
-        self, old: JobRow | None, new: JobRow, incarnation: Incarnation, after: State
+        self, old: JobRow | None, new: JobRow, incarnation: Incarnation, after: StoredState
     ) -> bool:
         """Return whether the commit leased the job."""
         if new.lease is not None and (old is None or old.lease != new.lease):
@@ -140,7 +140,7 @@ class Ledger:
             self._judge_end(old, incarnation, after)
         return False
 
-    def _judge_end(self, old: JobRow, incarnation: Incarnation, after: State) -> None:
+    def _judge_end(self, old: JobRow, incarnation: Incarnation, after: StoredState) -> None:
         """An outcome by a lost lease: written by a process that does not hold it."""
         about = after.deliveries.get(old.subject)
         if old.queue == "webhook" and about is not None and _cancelled(about):
@@ -152,7 +152,7 @@ class Ledger:
                 f"{incarnation.label} wrote the outcome of {old.subject}, which {owner} held",
             )
 
-    def _judge_pairs(self, after: State) -> None:
+    def _judge_pairs(self, after: StoredState) -> None:
         """No row is half-written: exactly the open deliveries have a waiting job."""
         waiting: dict[tuple[str, str], int] = {}
         for job in after.jobs.values():
@@ -172,7 +172,7 @@ class Ledger:
         left = [pair for pair in waiting if pair[0] != "app"]
         _expect(not left, f"jobs without a delivery: {left}")
 
-    def _judge_step(self, name: str, old: Delivery, new: Delivery, after: State) -> None:
+    def _judge_step(self, name: str, old: Delivery, new: Delivery, after: StoredState) -> None:
         if new.erased is not None and old.erased is None:
             gone = old._replace(payload=None, answer=None, erased=new.erased)
             _expect(old.status in FINAL, f"{name} was erased while {old.status}")
@@ -192,7 +192,7 @@ class Ledger:
         _expect(new.attempts == old.attempts + 1, f"{name}: {old.attempts}, {new.attempts}")
         return self._judge_outcome(name, new)
 
-    def _judge_replay(self, name: str, new: Delivery, after: State) -> None:
+    def _judge_replay(self, name: str, new: Delivery, after: StoredState) -> None:
         """Id and body are kept, attempts begin at 1 with the Webhook's numbers (B-251)."""
         self.anew.add(name)
         _expect(new.erased is None, f"{name} is erased, and began anew")
@@ -214,7 +214,9 @@ class Ledger:
             _expect((new.sent is not None) == (new.status == "Sent"), f"{name}: {new}")
             _expect(bool(new.error) == (new.status == "Failed"), f"{name}: {new}")
 
-    def _judge_cancellation(self, name: str, old: Delivery, new: Delivery, before: State) -> None:
+    def _judge_cancellation(
+        self, name: str, old: Delivery, new: Delivery, before: StoredState
+    ) -> None:
         """It was not being sent: it had no lease, or an expired one (B-366)."""
         if old.status in FINAL or not _cancelled(new):
             return

@@ -28,10 +28,10 @@ from fw_actors.store import Store
 from fw_actors.webhooks.subscriptions import SharedSubscriptions
 from supervisors.service.assembly import ServiceDependencies, kept_connections
 from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_service_tree
+from tests.simulation.environment import SimulatedEnvironment
 from tests.simulation.faulty_store import FaultyStore
 from tests.simulation.incarnation import Incarnation
 from tests.simulation.network import VirtualDialler
-from tests.simulation.surroundings import Surroundings
 
 T = TypeVar("T")
 DRAIN_SECONDS = 10.0
@@ -87,9 +87,13 @@ class SimulatedNode:
     """
 
     def __init__(
-        self, name: str, config: Config, around: Surroundings, memory: int | None = None
+        self,
+        name: str,
+        config: Config,
+        environment: SimulatedEnvironment,
+        memory: int | None = None,
     ) -> None:
-        self.name, self.config, self._around = name, config, around
+        self.name, self.config, self._environment = name, config, environment
         self._memory = memory
         self.incarnation: Incarnation | None = None
         self.up: NodeProcess | None = None
@@ -108,12 +112,12 @@ class SimulatedNode:
             try:
                 await incarnation.run(lambda: self._body(incarnation, config, ready))
             except Exception as error:
-                self._around.process_failed(incarnation, error)
+                self._environment.process_failed(incarnation, error)
             self.accepting, self.up = False, None
             ready.set()
 
-        self._around.trace(incarnation.label, "starts")
-        self._around.nursery.start_soon(live)
+        self._environment.trace(incarnation.label, "starts")
+        self._environment.nursery.start_soon(live)
         await ready.wait()
         return not incarnation.dead
 
@@ -121,7 +125,7 @@ class SimulatedNode:
         """Stop in order, and wait for the end."""
         if self.incarnation is not None and not self.incarnation.dead:
             self.incarnation.thaw()
-            self._around.trace(self.incarnation.label, "stops")
+            self._environment.trace(self.incarnation.label, "stops")
             self.accepting = False
             self._stop.set()
             await self.incarnation.ended.wait()
@@ -129,7 +133,7 @@ class SimulatedNode:
     async def kill(self) -> None:
         """Kill it where it stands."""
         if self.incarnation is not None and not self.incarnation.dead:
-            self._around.trace(self.incarnation.label, "is killed")
+            self._environment.trace(self.incarnation.label, "is killed")
             self.accepting = False
             await self.incarnation.kill()
 
@@ -173,8 +177,10 @@ class SimulatedNode:
 
     def store_of(self, inner: Store, incarnation: Incarnation, dice: random.Random) -> Store:
         """Return the store of one incarnation of the process."""
-        around = self._around
-        return FaultyStore(inner, incarnation, around.weather, dice, around.committed)
+        environment = self._environment
+        return FaultyStore(
+            inner, incarnation, environment.store_faults, dice, environment.committed
+        )
 
     @asynccontextmanager
     async def _shared(self) -> AsyncIterator[SharedSubscriptions | None]:
@@ -185,11 +191,11 @@ class SimulatedNode:
             yield shared
 
     async def _body(self, incarnation: Incarnation, config: Config, ready: trio.Event) -> None:
-        around = self._around
-        entropy = SeededEntropy(around.seed_of(incarnation.label))
-        dice = random.Random(around.seed_of(f"store of {incarnation.label}"))
-        log = around.log_of(incarnation)
-        async with open_runtime(clock=around.clock, entropy=entropy, log=log) as runtime:
+        environment = self._environment
+        entropy = SeededEntropy(environment.seed_of(incarnation.label))
+        dice = random.Random(environment.seed_of(f"store of {incarnation.label}"))
+        log = environment.log_of(incarnation)
+        async with open_runtime(clock=environment.clock, entropy=entropy, log=log) as runtime:
 
             def nudge(queue: str) -> None:
                 runtime.ref(WORKERS[queue]).tell(WakeUp())
@@ -198,7 +204,7 @@ class SimulatedNode:
                 self._shared() as shared,
                 open_site(
                     config,
-                    clock=around.clock,
+                    clock=environment.clock,
                     entropy=entropy,
                     inline=True,
                     durable=False,
@@ -209,17 +215,17 @@ class SimulatedNode:
             ):
                 hasher = RecordingHasher.of(config, entropy, inline=True)
                 assert isinstance(hasher, RecordingHasher)
-                hasher.seen = around.hashed
+                hasher.seen = environment.hashed
                 store = self.store_of(opened.store, incarnation, dice)
                 site = replace(opened, store=store, hasher=hasher)
                 pool = Pool(kept_connections(config), runtime.deadlines, lambda: False)
-                dialler: Any = VirtualDialler(around.listeners, incarnation)
+                dialler: Any = VirtualDialler(environment.listeners, incarnation)
                 sender = Sender(pool, Resolver(nursery), dialler, runtime.deadlines, "simulated")
                 parts = ServiceDependencies(
                     site=site, url="https://site.example", runtime=runtime, sender=sender,
                     slow_reads=store, log=log, signed_in=Counter(SIGN_IN_OUTCOMES),
                     delivered=DeliveryMeter(DELIVERY_OUTCOMES), recorded=Counter(WORKERS),
-                    transport=around.post_office.for_incarnation(incarnation),
+                    transport=environment.mail_server.for_incarnation(incarnation),
                 )  # fmt: skip
                 try:
                     async with (
@@ -231,7 +237,7 @@ class SimulatedNode:
                         ready.set()
                         await self._stop.wait()
                         requests.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
-                    around.stopped(incarnation, self.up)
+                    environment.stopped(incarnation, self.up)
                 finally:
                     pool.close_all()  # as the kernel does for a process that was killed
                 nursery.cancel_scope.cancel()

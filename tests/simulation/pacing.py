@@ -7,8 +7,8 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Final
 
-from tests.simulation.stored import JobRow, State, WebhookRow
-from tests.simulation.surroundings import BrokenPromise
+from tests.simulation.environment import BrokenPromise
+from tests.simulation.stored import JobRow, StoredState, WebhookRow
 
 SECOND_MS: Final = 1000
 
@@ -23,7 +23,7 @@ class Pacing:
         self._latest = 0
         self._times: dict[str, deque[int]] = defaultdict(deque)
 
-    def check(self, now: int, leased: Leased, before: State, after: State) -> None:
+    def check(self, now: int, leased: Leased, before: StoredState, after: StoredState) -> None:
         """Check the jobs that a commit leased at `now` (ms), and the keys of all jobs."""
         clock_went_back, self._latest = now < self._latest, now
         for name in list(self._times):

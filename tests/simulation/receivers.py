@@ -1,4 +1,4 @@
-"""Receivers that behave, and receivers that hang, lie, reset, dribble and redirect.
+"""Simulated receivers: healthy ones, and those that hang, reset, redirect, or send garbage.
 
 They record and check every request that reached them, as a receiver may:
 parsed by h11, the signature one that the standard's own formula gives.
@@ -21,14 +21,14 @@ import trio
 from fw_actors.http import ConnectError
 from tests.simulation.network import SimulatedWire
 
-# mood: behaviours, one of them for each request
-MOODS: Final[Mapping[str, tuple[str, ...]]] = {
-    "well": ("200", "204", "202", "200 kept", "200 slow", "early hints"),
+# mode: behaviours, of which each request gets one
+MODES: Final[Mapping[str, tuple[str, ...]]] = {
+    "healthy": ("200", "204", "202", "200 kept", "200 slow", "early hints"),
     "flaky": ("200 kept", "200", "500", "503", "429", "408", "reset", "dribble", "stale"),
     "down": ("reset", "500", "502", "mute"),
     "refusing": ("reset",),  # on a connection from before; new ones are refused
     "mute": ("mute", "mute", "half head", "late accept"),
-    "lying": ("garbage", "short body", "301", "302", "404", "410", "done then reset", "huge"),
+    "malformed": ("garbage", "short body", "301", "302", "404", "410", "done then reset", "huge"),
 }
 _LATE_SECONDS: Final = 2.5
 
@@ -52,15 +52,15 @@ class SimulatedReceiver:
     nursery: trio.Nursery
     posted: Callable[[SimulatedReceiver, ReceivedRequest], None]
     answered: Callable[[SimulatedReceiver, ReceivedRequest, str], None]
-    mood: str = "well"
+    mode: str = "healthy"
     wires: int = 0
     posts: list[ReceivedRequest] = field(default_factory=list)
 
     async def accept(self, wire: SimulatedWire) -> None:
         """See `Listener`."""
-        if self.mood == "refusing":
+        if self.mode == "refusing":
             raise ConnectError(f"{self.name} refused the connection.")
-        if self.mood == "mute" and self.dice.random() < 0.3:
+        if self.mode == "mute" and self.dice.random() < 0.3:
             await trio.sleep(_LATE_SECONDS)
         else:
             await trio.sleep(self.dice.choice((0.0, 0.001, 0.02)))
@@ -103,7 +103,7 @@ class SimulatedReceiver:
 
     async def _answer(self, wire: SimulatedWire, post: ReceivedRequest) -> bool:
         """Behave; return whether the connection is kept."""
-        behaviour = self.dice.choice(MOODS[self.mood])
+        behaviour = self.dice.choice(MODES[self.mode])
         self.answered(self, post, behaviour)
         first = behaviour.split()[0]
         if first.isdigit():

@@ -1,4 +1,4 @@
-"""Runs one seed: makes the world, runs clients and disasters, and checks the final state."""
+"""Runs one seed: makes the world, runs clients and faults, and checks the final state."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from fw_actors.documents.handle import Fw
 from fw_actors.runtime.testing import task_order
 from tests.simulation.access_work import AccessWork
 from tests.simulation.clients import MANAGER, SimulatedClient
-from tests.simulation.disasters import Disasters
 from tests.simulation.event_work import EventWork, hook_body
+from tests.simulation.fault_injector import FaultInjector
 from tests.simulation.key_work import KeyWork
 from tests.simulation.node import NodeProcess
 from tests.simulation.own_work import OwnWork
@@ -45,7 +45,7 @@ FAST_DISK: Final = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
-class Result:
+class SeedResult:
     """The result of one seed."""
 
     seed: int
@@ -57,12 +57,12 @@ class Result:
     deliveries: int
 
 
-def simulate(seed: int, seconds: float = SECONDS) -> Result:
+def simulate(seed: int, seconds: float = SECONDS) -> SeedResult:
     """Run one seed from its beginning to its verdict.
 
     Args:
         seed: decides everything.
-        seconds: how long clients and disasters go on, in virtual time.
+        seconds: how long clients and faults continue, in virtual time (s).
     """
     where = FAST_DISK if FAST_DISK.is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="fw-simulation-", dir=where))
@@ -71,24 +71,24 @@ def simulate(seed: int, seconds: float = SECONDS) -> Result:
             return trio.run(_run, seed, seconds, folder, clock=MockClock(autojump_threshold=0))
     except Exception as error:  # a defect of the simulation itself, reported with its seed
         text = "".join(traceback.format_exception(error))
-        return Result(seed, (f"the simulation failed: {text}",), (), "", 0.0, 0, 0)
+        return SeedResult(seed, (f"the simulation failed: {text}",), (), "", 0.0, 0, 0)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _run(seed: int, seconds: float, folder: Path) -> Result:
+async def _run(seed: int, seconds: float, folder: Path) -> SeedResult:
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
         world = World(str(seed), folder, nursery)
-        await _found(world)
-        await _live(world, began + seconds)
+        await _set_up(world)
+        await _run_clients(world, began + seconds)
         await _resume_all(world)
-        await _come_to_rest(world)
+        await _wait_until_settled(world)
         nursery.cancel_scope.cancel()
     return await _result(world, seed, trio.current_time() - began)
 
 
-async def _result(world: World, seed: int, seconds: float) -> Result:
+async def _result(world: World, seed: int, seconds: float) -> SeedResult:
     """Reached also after a broken promise, when all running tasks were cancelled."""
     ledger = world.ledger
     commits = ledger.commits if ledger is not None else 0
@@ -97,13 +97,13 @@ async def _result(world: World, seed: int, seconds: float) -> Result:
         ledger.close()
     if world.memory is not None:
         os.close(world.memory)
-    return Result(
+    return SeedResult(
         seed, tuple(world.broken), tuple(world.trace.lines), world.trace.digest, seconds, commits,
         deliveries,
     )  # fmt: skip
 
 
-async def _found(world: World) -> None:
+async def _set_up(world: World) -> None:
     """Start the first process; make accounts and the webhooks that stay unchanged."""
     node = world.nodes[0]
     await node.start()
@@ -141,15 +141,15 @@ def _hook(body: Mapping[str, Any], fw: Fw) -> dict[str, Any]:
     return rest.insert(fw, "Webhook", body)
 
 
-async def _live(world: World, until: float) -> None:
-    """Let everybody loose, then end every disaster."""
-    disasters = Disasters(world)
+async def _run_clients(world: World, until: float) -> None:
+    """Run the clients and inject faults, then end every fault."""
+    faults = FaultInjector(world)
     async with trio.open_nursery() as nursery:
         for number in range(CLIENTS):
             nursery.start_soon(_work, SimulatedClient(world, f"client{number}"), until)
-        nursery.start_soon(disasters.strike, until)
+        nursery.start_soon(faults.inject, until)
         nursery.start_soon(_watch, world, until)
-    await disasters.repair()
+    await faults.repair()
 
 
 async def _work(client: SimulatedClient, until: float) -> None:
@@ -201,7 +201,7 @@ async def _resume(webhook: str, up: NodeProcess) -> None:
     await up.gateway.resume_webhook(MANAGER, webhook, "")
 
 
-async def _come_to_rest(world: World) -> None:
+async def _wait_until_settled(world: World) -> None:
     """Wait until nothing is owed any more; stop in order; check."""
     with trio.move_on_after(SETTLE_SECONDS):
         while not settled(world):  # noqa: ASYNC110 - the store has no event for other processes

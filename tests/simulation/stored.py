@@ -71,7 +71,7 @@ class PasswordRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class State:
+class StoredState:
     """The rows that promises are about."""
 
     deliveries: Mapping[str, Delivery] = field(default_factory=dict)
@@ -118,12 +118,12 @@ _IMPOSSIBLE: Final = """
         WHERE parent NOT IN (SELECT name FROM doc_ticket)"""
 
 
-def read(database: sqlite3.Connection) -> State:
+def read(database: sqlite3.Connection) -> StoredState:
     """Return the state of this moment."""
     execute = database.execute
     execute("BEGIN")
     try:
-        return State(
+        return StoredState(
             {row[0]: Delivery(*row[1:]) for row in execute(_DELIVERIES)},
             {row[0]: JobRow(*row[1:]) for row in execute(_JOBS)},
             dict(execute(_MAILS).fetchall()),

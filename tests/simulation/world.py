@@ -1,4 +1,4 @@
-"""One simulated site with its surroundings, made from a seed; keeps the model of its promises."""
+"""One simulated site with its environment, made from a seed; keeps the model of its promises."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fw_actors.http import Origin, parse_endpoint
 from fw_actors.mail import MailMessage
 from supervisors import SupervisorFailed
 from supervisors.service.processes import shared_memory
-from tests.simulation.faulty_store import InjectedDefect, Weather
+from tests.simulation.environment import SimulatedEnvironment, SimulationTrace
+from tests.simulation.faulty_store import InjectedDefect, StoreFaults
 from tests.simulation.incarnation import Incarnation
 from tests.simulation.ledger import Ledger, Rules
+from tests.simulation.mail_server import ReceivedMail, SimulatedMailServer
 from tests.simulation.node import NodeProcess, SimulatedNode
 from tests.simulation.people import SESSION_DAYS, Directory, Guesses
-from tests.simulation.post_office import Letter, PostOffice
 from tests.simulation.receivers import ReceivedRequest, SimulatedReceiver, fault_of
 from tests.simulation.signers import Signers
-from tests.simulation.surroundings import SimulationTrace, Surroundings
 from tests.simulation.wall_clock import WallClock
 from tests.site_kit import SECRET_KEY, make_config
 
@@ -84,22 +84,22 @@ class World:
         self.seed, self.nursery = seed, nursery
         self.clock, self.trace = WallClock(), SimulationTrace(trio.current_time())
         self.broken: list[str] = []
-        self.weather, self.promises, self.people = Weather(), Promises(), Directory()
+        self.store_faults, self.promises, self.people = StoreFaults(), Promises(), Directory()
         self.secrets: dict[str, list[str]] = {}  # of each Webhook, all that it ever had
         self.any_secret: list[str] = []  # of Webhooks whose name no response had
         self.not_to_pick: set[str] = set()  # names that Webhooks had, or are just being given
         self.steady: list[str] = []  # Webhooks that stay unchanged: for the event, for tickets
         self.answers: dict[str, list[str]] = {}
         self.disturbed_at = float("-inf")
-        self.post_office = PostOffice(self.dice("post office"), self._stamp)
+        self.mail_server = SimulatedMailServer(self.dice("post office"), self._stamp)
         self.receivers = [self._receiver(number) for number in range(RECEIVERS)]
         self.config = site_config(folder, self.dice("config"))
         self._database = folder / "fw.db"
         self.guesses = Guesses(self.config.auth.max_login_attempts, 60_000)
         self.ledger: Ledger | None = None
-        self.around = Surroundings(
-            seed, self.clock, self.trace, nursery, self.weather, self._listeners(),
-            self.post_office, self._committed, self._hashed, self._process_failed, self._stopped,
+        self.environment = SimulatedEnvironment(
+            seed, self.clock, self.trace, nursery, self.store_faults, self._listeners(),
+            self.mail_server, self._committed, self._hashed, self._process_failed, self._stopped,
             self._corrected,
         )  # fmt: skip
         self.one_service = self.dice("processes").random() < 0.5
@@ -107,7 +107,10 @@ class World:
         self.memory = shared_memory() if self.one_service else None
         self.nodes = [
             SimulatedNode(
-                name, replace(self.config, place=ProcessPlace(number, 2)), self.around, self.memory
+                name,
+                replace(self.config, place=ProcessPlace(number, 2)),
+                self.environment,
+                self.memory,
             )
             for number, name in enumerate(("a", "b"), 1)
         ]
@@ -155,9 +158,9 @@ class World:
             for number, receiver in enumerate(self.receivers)
         }
 
-    def _stamp(self, message: MailMessage) -> Letter:
-        self.trace("post office", f"{message.template} to {message.recipient}")
-        return Letter(trio.current_time(), self.clock.now(), self.clock.jumps, message)
+    def _stamp(self, message: MailMessage) -> ReceivedMail:
+        self.trace("mail server", f"{message.template} to {message.recipient}")
+        return ReceivedMail(trio.current_time(), self.clock.now(), self.clock.jumps, message)
 
     def _posted(self, receiver: SimulatedReceiver, post: ReceivedRequest) -> None:
         self.trace(receiver.name, f"got {post.delivery}")
@@ -223,11 +226,11 @@ class World:
 
     def _process_failed(self, incarnation: Incarnation, error: Exception) -> None:
         self.trace(incarnation.label, f"failed: {type(error).__name__}")
-        if not self.weather_excuses(error):
+        if not self.is_injected_failure(error):
             self.broke(f"{incarnation.label} failed: {error!r}")
 
-    def weather_excuses(self, error: Exception) -> bool:
-        """Whether a process may fail so: a child that crashed too often, or at its start."""
+    def is_injected_failure(self, error: Exception) -> bool:
+        """Return whether injected faults explain an error that ends a process."""
         return isinstance(error, SupervisorFailed | InjectedDefect)
 
     def _stopped(self, incarnation: Incarnation, up: NodeProcess) -> None:
@@ -241,7 +244,7 @@ class World:
         if up.sender.statistics().pool.in_use:
             self.broke(f"{incarnation.label} left connections in use")
         # An outcome that was not written within its deadline keeps its lease.
-        excused_at = max(self.weather.struck_at, incarnation.thawed_at)
-        stormy = trio.current_time() - excused_at < LEASE_SECONDS
-        if self.ledger is not None and (held := self.ledger.leases_of(incarnation)) and not stormy:
+        excused_at = max(self.store_faults.struck_at, incarnation.thawed_at)
+        excused = trio.current_time() - excused_at < LEASE_SECONDS
+        if self.ledger is not None and (held := self.ledger.leases_of(incarnation)) and not excused:
             self.broke(f"{incarnation.label} stopped in order and kept the leases of {held}")

@@ -1,4 +1,4 @@
-"""Disasters of the simulated site: kills, storms, clocks that jump, keys that go, moods."""
+"""Faults of a simulated site: kills, failing stores, clock changes, lost keys, bad receivers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-from tests.simulation import post_office, receivers
+from tests.simulation import mail_server, receivers
 from tests.simulation.node import SimulatedNode
 from tests.simulation.world import OTHER_KEY, World
 from tests.site_kit import SECRET_KEY
@@ -15,21 +15,22 @@ from tests.site_kit import SECRET_KEY
 _JUMPS: Final = (-7200.0, -400.0, -61.0, -2.0, 1.5, 33.0, 61.0, 700.0, 7200.0, 90_000.0)
 
 
-class Disasters:
+class FaultInjector:
     """Injects random faults until stopped; `repair` undoes them."""
 
     def __init__(self, world: World) -> None:
         self.world, self.dice = world, world.dice("disasters")
         # A seed has some of them only, so that what one hides another seed shows.
         everything: list[Callable[[], Awaitable[None]]] = [
-            self._kill, self._kill, self._restart, self._second, self._storm, self._storm,
-            self._moods, self._moods, self._mail_moods, self._jump, self._freeze, self._key,
+            self._kill, self._kill, self._restart, self._second, self._fail_store, self._fail_store,
+            self._change_receiver_mode, self._change_receiver_mode, self._change_mail_mode,
+            self._jump, self._freeze, self._key,
         ]  # fmt: skip
         count = self.dice.randint(1, len(everything))
         self._some = self.dice.sample(everything, count)
 
-    async def strike(self, until: float) -> None:
-        """Go on until trio's clock shows `until`."""
+    async def inject(self, until: float) -> None:
+        """Inject faults until trio's clock shows `until`."""
         while True:
             await trio.sleep(self.dice.choice((0.01, 0.3, 1.0, 3.0, 8.0)))
             if trio.current_time() >= until:
@@ -37,11 +38,11 @@ class Disasters:
             await self.dice.choice(self._some)()
 
     async def repair(self) -> None:
-        """End every disaster, and have both processes run."""
-        self.world.weather.clear()
-        self.world.post_office.mood = "well"
+        """End every fault, and have both processes run."""
+        self.world.store_faults.clear()
+        self.world.mail_server.mode = "healthy"
         for receiver in self.world.receivers:
-            receiver.mood = "well"
+            receiver.mode = "healthy"
         self.world.trace("machine", "is repaired")
         for node in self.world.nodes:
             if node.incarnation is not None:
@@ -83,23 +84,23 @@ class Disasters:
         await node.stop()
         await self._bring_up(node, key=SECRET_KEY)
 
-    async def _storm(self) -> None:
-        weather = self.world.weather
+    async def _fail_store(self) -> None:
+        store_faults = self.world.store_faults
         kind = self.dice.choice(("refused", "torn", "defect", "slow"))
         share = self.dice.choice((0.02, 0.3, 1.0)) if kind != "defect" else 0.02
         self.world.trace("machine", f"store: {kind} {share}")
-        setattr(weather, kind, share)
+        setattr(store_faults, kind, share)
         await trio.sleep(self.dice.choice((0.2, 2.0, 8.0)))
-        setattr(weather, kind, 0.0)
+        setattr(store_faults, kind, 0.0)
 
-    async def _moods(self) -> None:
+    async def _change_receiver_mode(self) -> None:
         receiver = self.dice.choice(self.world.receivers)
-        receiver.mood = self.dice.choice(list(receivers.MOODS))
-        self.world.trace(receiver.name, f"is {receiver.mood}")
+        receiver.mode = self.dice.choice(list(receivers.MODES))
+        self.world.trace(receiver.name, f"is {receiver.mode}")
 
-    async def _mail_moods(self) -> None:
-        self.world.post_office.mood = self.dice.choice(list(post_office.MOODS))
-        self.world.trace("post office", f"is {self.world.post_office.mood}")
+    async def _change_mail_mode(self) -> None:
+        self.world.mail_server.mode = self.dice.choice(list(mail_server.MODES))
+        self.world.trace("mail server", f"is {self.world.mail_server.mode}")
 
     async def _jump(self) -> None:
         seconds = self.dice.choice(_JUMPS)

@@ -1,4 +1,4 @@
-"""Shared by the processes of a simulated site: the machine, the network, and the observer."""
+"""The environment that the processes of a simulated site share: machine, network, observers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from fw_actors.http import Origin
-from tests.simulation.faulty_store import Weather
+from tests.simulation.faulty_store import StoreFaults
 from tests.simulation.incarnation import Incarnation
+from tests.simulation.mail_server import SimulatedMailServer
 from tests.simulation.network import WireListener
-from tests.simulation.post_office import PostOffice
 from tests.simulation.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -74,16 +74,16 @@ class TraceLog:
 
 
 @dataclass
-class Surroundings:
-    """See the module."""
+class SimulatedEnvironment:
+    """The environment of a simulated site. The callbacks observe what its processes do."""
 
     seed: str
     clock: WallClock
     trace: SimulationTrace
     nursery: trio.Nursery
-    weather: Weather
+    store_faults: StoreFaults
     listeners: Mapping[Origin, WireListener]
-    post_office: PostOffice
+    mail_server: SimulatedMailServer
     committed: Callable[[Incarnation], None]
     hashed: Callable[[str], None]
     process_failed: Callable[[Incarnation, Exception], None]

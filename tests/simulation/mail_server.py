@@ -1,4 +1,4 @@
-"""The mail server of the simulation: takes mail, refuses it, loses the answer, or hangs."""
+"""The simulated mail server: accepts mail, refuses it, loses the answer, or hangs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import trio
 from fw_actors.mail import MailMessage, MailNotSent, MailRefused
 from tests.simulation.incarnation import Incarnation
 
-MOODS: Final = {
-    "well": ("take",),
+MODES: Final = {
+    "healthy": ("take",),
     "busy": ("take", "later", "take slowly", "lose the answer"),
     "down": ("later", "hang"),
     "strict": ("take", "refuse"),
@@ -22,8 +22,8 @@ MOODS: Final = {
 
 
 @dataclass(frozen=True)
-class Letter:
-    """A message that arrived, and the state of the clock at that moment."""
+class ReceivedMail:
+    """A mail that arrived, with the time and the number of clock changes at that moment."""
 
     at: float
     wall: int
@@ -42,13 +42,13 @@ class Letter:
 
 
 @dataclass
-class PostOffice:
-    """The mail server of all processes of a site; `stamp` makes the Letter."""
+class SimulatedMailServer:
+    """The mail server of all processes of a site; `stamp` returns the ReceivedMail of a message."""
 
     dice: random.Random
-    stamp: Callable[[MailMessage], Letter]
-    mood: str = "well"
-    letters: list[Letter] = field(default_factory=list)
+    stamp: Callable[[MailMessage], ReceivedMail]
+    mode: str = "healthy"
+    mails: list[ReceivedMail] = field(default_factory=list)
 
     def for_incarnation(self, incarnation: Incarnation) -> VirtualTransport:
         """Return the transport of one process."""
@@ -57,7 +57,7 @@ class PostOffice:
     async def take(self, message: MailMessage, incarnation: Incarnation) -> None:
         """See `Transport.send`."""
         await incarnation.step()
-        behaviour = self.dice.choice(MOODS[self.mood])
+        behaviour = self.dice.choice(MODES[self.mode])
         await trio.sleep(2.0 if behaviour == "take slowly" else self.dice.choice((0.0, 0.02)))
         await incarnation.step()
         if behaviour == "hang":
@@ -66,7 +66,7 @@ class PostOffice:
             raise MailNotSent("smtp: 451 come back later.")
         if behaviour == "refuse":
             raise MailRefused("smtp: 550 nobody here.")
-        self.letters.append(self.stamp(message))
+        self.mails.append(self.stamp(message))
         if behaviour == "lose the answer":
             raise MailNotSent("smtp: the connection broke.")
         await incarnation.step()
@@ -76,9 +76,9 @@ class PostOffice:
 class VirtualTransport:
     """See `Transport`."""
 
-    office: PostOffice
+    server: SimulatedMailServer
     incarnation: Incarnation
 
     async def send(self, message: MailMessage) -> None:
         """See `Transport.send`."""
-        await self.office.take(message, self.incarnation)
+        await self.server.take(message, self.incarnation)
