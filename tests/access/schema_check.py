@@ -12,7 +12,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _SAY_NOTHING = {"title", "description", "format", "readOnly", "writeOnly", "default"}
 
 
-class Checker:
+class SchemaChecker:
     """Judges by the schemas of one document."""
 
     def __init__(self, document: dict[str, Any]) -> None:

@@ -10,16 +10,16 @@ import pytest
 from tests.http_site import PEER, HttpSite
 from tests.web.client import AppClient, ClientResponse
 
-Scene = Callable[[HttpSite, str], Awaitable[ClientResponse]]
-ROWS: dict[str, tuple[int, Scene]] = {}
+Scenario = Callable[[HttpSite, str], Awaitable[ClientResponse]]
+ROWS: dict[str, tuple[int, Scenario]] = {}
 
 
-def row(kind: str, status: int) -> Callable[[Scene], Scene]:
-    """Enter a scene into the table."""
+def row(kind: str, status: int) -> Callable[[Scenario], Scenario]:
+    """Register a scenario, which causes the error `kind`."""
 
-    def enter(scene: Scene) -> Scene:
-        ROWS[kind] = (status, scene)
-        return scene
+    def enter(scenario: Scenario) -> Scenario:
+        ROWS[kind] = (status, scenario)
+        return scenario
 
     return enter
 
@@ -111,9 +111,9 @@ async def _(site: HttpSite, sid: str) -> ClientResponse:
 
 @pytest.mark.parametrize("kind", ROWS)
 async def test_error_types_are_in_the_envelope(site: HttpSite, kind: str) -> None:
-    status, scene = ROWS[kind]
+    status, scenario = ROWS[kind]
     await site.add_account("boss", "System Manager")
-    reply = await scene(site, await site.sid("boss"))
+    reply = await scenario(site, await site.sid("boss"))
     error: dict[str, Any] = reply.error
     assert (reply.status, error["type"]) == (status, kind)
     assert reply.header("cache-control") == "no-store"

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import trio
 
-from tests.access.schema_check import Checker
+from tests.access.schema_check import SchemaChecker
 from tests.accounts_kit import PASSWORD
 from tests.http_site import SERVICES, HttpSite
 from tests.pages.http import SITE, described_routes
@@ -179,7 +179,7 @@ async def test_openapi_describes_each_answer_and_shows_each_request(site: HttpSi
     contents = {name: body["content"]["application/json"] for name, body in bodies.items() if body}
     free = {"documents.create", "documents.save", "functions.call"}
     assert {name for name, content in contents.items() if "example" not in content} == free
-    checker = Checker(document)
+    checker = SchemaChecker(document)
     for name in contents.keys() - free:
         assert checker.problems(contents[name]["schema"], contents[name]["example"]) == []
     parameters = [each for operation in operations for each in operation["parameters"]]
@@ -225,7 +225,7 @@ def test_openapi_describes_action_of_console_like_other_operations(act: str) -> 
         each["content"]["application/json"]
         for each in (operation["responses"]["200"], operation["requestBody"])
     )
-    checker = Checker(document)
+    checker = SchemaChecker(document)
     assert checker.problems(response["schema"], {"ok": True}) == []
     assert checker.problems(response["schema"], {"ok": 1}) != []
     assert checker.problems(body["schema"], body["example"]) == []
@@ -253,7 +253,7 @@ async def test_document_examples_can_be_inserted(site: HttpSite, doctype: str) -
     path = f"/api/resource/{quote(doctype)}"
     content = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
     example = content["example"]
-    assert Checker(document).problems(content["schema"], example) == []
+    assert SchemaChecker(document).problems(content["schema"], example) == []
     reply = await site.ask("POST", path, example, sid=sid)
     assert reply.status == 201, reply.body
 

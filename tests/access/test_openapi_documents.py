@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.access.schema_check import Checker
+from tests.access.schema_check import SchemaChecker
 from tests.http_site import HttpSite, http_site
 
 APPS = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
@@ -33,7 +33,7 @@ class Reader:
 
     def __init__(self, site: HttpSite, sid: str, document: dict[str, Any]) -> None:
         self.site, self.sid, self.document = site, sid, document
-        self.checker = Checker(document)
+        self.checker = SchemaChecker(document)
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
         return await self.site.ask(method, path, body, sid=self.sid)

@@ -28,17 +28,17 @@ MADE = "?"
 
 ID = ("X-Request-Id", "r-7")
 
-Act = Callable[["AuditDesk"], Awaitable[Any]]
+Act = Callable[["RightsAuditSite"], Awaitable[Any]]
 
 
-class AuditDesk:
+class RightsAuditSite:
     """A System Manager's session, and a user `ann` with a session, an API key and a scope."""
 
     def __init__(self, site: HttpSite) -> None:
         self.site = site
         self.boss = self.ann = self.key = self.key_text = self.scope = self.hook = ""
 
-    async def add_records(self) -> AuditDesk:
+    async def add_records(self) -> RightsAuditSite:
         await self.site.add_account("boss", "System Manager")
         await self.site.add_account("ann", "Event Publisher")
         await self.site.add_account("ben", "Event Publisher")
@@ -89,8 +89,8 @@ class AuditDesk:
 
 
 @pytest.fixture
-async def desk(site: HttpSite) -> AuditDesk:
-    return await AuditDesk(site).add_records()
+async def audit_site(site: HttpSite) -> RightsAuditSite:
+    return await RightsAuditSite(site).add_records()
 
 
 def hook(**changes: Any) -> dict[str, Any]:
@@ -201,7 +201,7 @@ BY_OWNER: dict[str, tuple[Act, str, str, Any]] = {
     ),
 }  # fmt: skip
 
-IN_PYTHON: dict[str, tuple[Callable[[AuditDesk, Any], Any], str, str, Any]] = {
+IN_PYTHON: dict[str, tuple[Callable[[RightsAuditSite, Any], Any], str, str, Any]] = {
     "an account": (
         lambda d, fw: fw.new_doc("User", name="new", email="new@example.test").insert(),
         "user.create", "new", {"roles": []},
@@ -271,107 +271,121 @@ def save(fw: Any, doctype: str, name: str, **values: Any) -> None:
     doc.save()
 
 
-def filled(desk: AuditDesk, value: Any) -> Any:
+def filled(audit_site: RightsAuditSite, value: Any) -> Any:
     """Put the generated names of the desk's documents into the expected values."""
     if isinstance(value, dict):
-        return {key: filled(desk, each) for key, each in value.items()}
-    return value.format(**vars(desk)) if isinstance(value, str) else value
+        return {key: filled(audit_site, each) for key, each in value.items()}
+    return value.format(**vars(audit_site)) if isinstance(value, str) else value
 
 
-async def check_events(desk: AuditDesk, act: Act, expected: Sequence[Any], actor: str) -> None:
+async def check_events(
+    audit_site: RightsAuditSite, act: Act, expected: Sequence[Any], actor: str
+) -> None:
     """Compare the events of an act with the expected action, target and detail."""
-    action, target, detail = (filled(desk, each) for each in expected)
-    async with new_events(desk.site) as events:
-        made = await act(desk)
+    action, target, detail = (filled(audit_site, each) for each in expected)
+    async with new_events(audit_site.site) as events:
+        made = await act(audit_site)
     assert events == [(action, made if target == MADE else target, detail, actor)]
 
 
 @pytest.mark.parametrize("name", BY_MANAGER)
-async def test_audit_has_one_event_for_each_act_of_a_manager(desk: AuditDesk, name: str) -> None:
+async def test_audit_has_one_event_for_each_act_of_a_manager(
+    audit_site: RightsAuditSite, name: str
+) -> None:
     act, *expected = BY_MANAGER[name]
-    await check_events(desk, act, expected, "boss")
+    await check_events(audit_site, act, expected, "boss")
 
 
 @pytest.mark.parametrize("name", BY_OWNER)
-async def test_audit_has_one_event_for_each_act_of_an_owner(desk: AuditDesk, name: str) -> None:
+async def test_audit_has_one_event_for_each_act_of_an_owner(
+    audit_site: RightsAuditSite, name: str
+) -> None:
     act, *expected = BY_OWNER[name]
-    await check_events(desk, act, expected, "ann")
+    await check_events(audit_site, act, expected, "ann")
 
 
 @pytest.mark.parametrize("name", IN_PYTHON)
-async def test_audit_has_one_event_for_each_act_in_python(desk: AuditDesk, name: str) -> None:
+async def test_audit_has_one_event_for_each_act_in_python(
+    audit_site: RightsAuditSite, name: str
+) -> None:
     act, *expected = IN_PYTHON[name]
     actor = "boss" if name == "permissions ignored" else "Administrator"
-    await check_events(desk, lambda d: d.site.do(partial(act, d)), expected, actor)
+    await check_events(audit_site, lambda d: d.site.do(partial(act, d)), expected, actor)
 
 
-async def test_audit_has_the_invited_user_as_actor(desk: AuditDesk) -> None:
+async def test_audit_has_the_invited_user_as_actor(audit_site: RightsAuditSite) -> None:
     body = {"email": "ida@example.test", "name": "ida"}
-    invited = await desk.site.op("users.invite", body, sid=desk.boss)
+    invited = await audit_site.site.op("users.invite", body, sid=audit_site.boss)
     token = str(invited.json["link"]).partition("#token=")[2]
     accepted = {"token": token, "password": OTHER, "fullName": "Ida"}
-    async with new_events(desk.site) as events:
-        assert (await desk.site.ask("POST", ACCEPT, accepted)).status == 200
+    async with new_events(audit_site.site) as events:
+        assert (await audit_site.site.ask("POST", ACCEPT, accepted)).status == 200
     assert events == [("user.accept_invite", "ida", None, "ida")]
 
 
 @pytest.mark.parametrize("name", NO_CHANGE_OF_RIGHTS)
-async def test_audit_has_no_event_without_a_change_of_rights(desk: AuditDesk, name: str) -> None:
-    async with new_events(desk.site) as events:
-        await NO_CHANGE_OF_RIGHTS[name](desk)
+async def test_audit_has_no_event_without_a_change_of_rights(
+    audit_site: RightsAuditSite, name: str
+) -> None:
+    async with new_events(audit_site.site) as events:
+        await NO_CHANGE_OF_RIGHTS[name](audit_site)
     assert events == []
 
 
-async def test_audit_event_is_undone_with_its_act(desk: AuditDesk) -> None:
-    async with new_events(desk.site) as events:
-        await desk.site.site.rollback(
+async def test_audit_event_is_undone_with_its_act(audit_site: RightsAuditSite) -> None:
+    async with new_events(audit_site.site) as events:
+        await audit_site.site.site.rollback(
             "Administrator", lambda fw: save(fw, "User", "ann", new_password=OTHER)
         )
     assert events == []
 
 
-async def test_audit_is_complete_after_an_error_that_an_app_catches(desk: AuditDesk) -> None:
+async def test_audit_is_complete_after_an_error_that_an_app_catches(
+    audit_site: RightsAuditSite,
+) -> None:
     """Keys deleted with their User leave no events; a deletion of a single key leaves one."""
 
     def work(fw: Any) -> None:
         fw.new_doc("User Permission", user="ben", allow="User", for_value="ann").insert()
         with pytest.raises(ConflictError):  # a scope names it
             fw.get_doc("User", "ann").delete()
-        fw.get_doc("API Key", desk.key).delete()
+        fw.get_doc("API Key", audit_site.key).delete()
 
-    async with new_events(desk.site) as events:
-        await desk.site.do(work)
+    async with new_events(audit_site.site) as events:
+        await audit_site.site.do(work)
     assert sorted(event[0] for event in events) == ["api_key.delete", "user_permission.create"]
 
 
-async def test_audit_events_of_passwords_have_the_request_id(desk: AuditDesk) -> None:
-    token, site = await token_for(desk.site, "ann"), desk.site
+async def test_audit_events_of_passwords_have_the_request_id(audit_site: RightsAuditSite) -> None:
+    token, site = await token_for(audit_site.site, "ann"), audit_site.site
     await site.ask("POST", RESET, {"token": token, "password": OTHER}, headers=[ID], csrf=False)
     ann = await site.sid("ann", OTHER)
     body = {"current": OTHER, "password": PASSWORD}
     await site.op("profile.changeMyPassword", body, sid=ann, headers=[ID])
-    await site.ask("PUT", f"{USER}/ann", {"new_password": OTHER}, sid=desk.boss, headers=[ID])
+    await site.ask("PUT", f"{USER}/ann", {"new_password": OTHER}, sid=audit_site.boss, headers=[ID])
     rows = await site.rows("SELECT action FROM doc_audit_event WHERE request_id = 'r-7'")
     assert sorted(row["action"] for row in rows) == [
         "user.change", "user.change_password", "user.reset_password",
     ]  # fmt: skip
 
 
-async def test_audit_events_hold_no_secrets(desk: AuditDesk) -> None:
-    await desk.put("ann", {"new_password": OTHER, "email": "anna@example.test"})
-    await desk.recover()
-    await desk.send("PUT", f"{HOOK}/{desk.hook}", {"url": URL + "/2", "secret": SECRET + "2"})
-    await desk.send("DELETE", f"{HOOK}/{desk.hook}")
-    text = str(await desk.site.rows("SELECT * FROM doc_audit_event"))
+async def test_audit_events_hold_no_secrets(audit_site: RightsAuditSite) -> None:
+    await audit_site.put("ann", {"new_password": OTHER, "email": "anna@example.test"})
+    await audit_site.recover()
+    await audit_site.send(
+        "PUT", f"{HOOK}/{audit_site.hook}", {"url": URL + "/2", "secret": SECRET + "2"}
+    )
+    await audit_site.send("DELETE", f"{HOOK}/{audit_site.hook}")
+    text = str(await audit_site.site.rows("SELECT * FROM doc_audit_event"))
     for value in ("T0K3N", SECRET, "anna@example.test", OTHER, PASSWORD, "$argon2"):
         assert value not in text
 
 
-async def test_version_is_not_written_for_a_password(desk: AuditDesk) -> None:
+async def test_version_is_not_written_for_a_password(audit_site: RightsAuditSite) -> None:
     """A password is not a stored field; only its Audit Event records the change."""
-    await desk.put("ann", {"new_password": OTHER})
+    await audit_site.put("ann", {"new_password": OTHER})
     versions = "SELECT name FROM doc_version WHERE ref_doctype = 'User' AND docname = 'ann'"
-    assert await desk.site.rows(versions) == []
+    assert await audit_site.site.rows(versions) == []
 
 
 async def test_audit_is_empty_after_the_first_start(site: HttpSite) -> None:

@@ -24,7 +24,7 @@ async def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         yield made
 
 
-class Colleague:
+class SignedInUser:
     """A signed-in user who works on orders."""
 
     def __init__(self, shop: HttpSite, sid: str) -> None:
@@ -52,19 +52,19 @@ class Colleague:
 
 
 @pytest.fixture
-async def ann(shop: HttpSite) -> Colleague:
-    return Colleague(shop, await shop.sid(await shop.add_account("ann", "System Manager")))
+async def ann(shop: HttpSite) -> SignedInUser:
+    return SignedInUser(shop, await shop.sid(await shop.add_account("ann", "System Manager")))
 
 
 @pytest.fixture
-async def bea(shop: HttpSite) -> Colleague:
-    return Colleague(shop, await shop.sid(await shop.add_account("bea", "System Manager")))
+async def bea(shop: HttpSite) -> SignedInUser:
+    return SignedInUser(shop, await shop.sid(await shop.add_account("bea", "System Manager")))
 
 
 @pytest.mark.usefixtures("on_both_stores")
 @pytest.mark.parametrize("verb", VERBS)
 async def test_version_changed_by_another_session_is_refused(
-    ann: Colleague, bea: Colleague, verb: str
+    ann: SignedInUser, bea: SignedInUser, verb: str
 ) -> None:
     """The refusal changes nothing, and the version that is stored is accepted (D-120)."""
     read = await ann.insert(verb)
@@ -80,7 +80,7 @@ async def test_version_changed_by_another_session_is_refused(
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_version_that_is_not_given_is_not_compared(
-    ann: Colleague, bea: Colleague, verb: str
+    ann: SignedInUser, bea: SignedInUser, verb: str
 ) -> None:
     """Without `modified` the verb wins (D-120)."""
     name = (await ann.insert(verb))["name"]
@@ -88,7 +88,9 @@ async def test_version_that_is_not_given_is_not_compared(
     assert (await ann.carry_out(verb, name)).status == 200
 
 
-async def test_version_precedes_the_state_of_the_document(ann: Colleague, bea: Colleague) -> None:
+async def test_version_precedes_the_state_of_the_document(
+    ann: SignedInUser, bea: SignedInUser
+) -> None:
     """Both are conflicts; a caller with an old version learns that it is old."""
     read = await ann.insert("submit")
     name = read["name"]
@@ -100,7 +102,7 @@ async def test_version_precedes_the_state_of_the_document(ann: Colleague, bea: C
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "save"])
 async def test_version_that_is_no_time_is_refused_before_the_document_is_looked_up(
-    ann: Colleague, verb: str
+    ann: SignedInUser, verb: str
 ) -> None:
     """400 is for the form of a request (H-18), and comes before 404 and 403 (H-21)."""
     reply = await ann.carry_out(verb, "missing", modified="yesterday")
@@ -110,10 +112,10 @@ async def test_version_that_is_no_time_is_refused_before_the_document_is_looked_
     )
 
 
-async def test_version_does_not_reveal_a_document(shop: HttpSite, ann: Colleague) -> None:
+async def test_version_does_not_reveal_a_document(shop: HttpSite, ann: SignedInUser) -> None:
     """Without the permission the answer is the same for every version and name (D-19)."""
     read = await ann.insert("submit")
-    guest = Colleague(shop, await shop.sid(await shop.add_account("sam")))
+    guest = SignedInUser(shop, await shop.sid(await shop.add_account("sam")))
     for verb in VERBS:
         replies = [
             await guest.carry_out(verb, name, modified=modified)
@@ -124,7 +126,7 @@ async def test_version_does_not_reveal_a_document(shop: HttpSite, ann: Colleague
         assert len({reply.error["message"] for reply in replies}) == 1
 
 
-async def test_version_in_the_body_of_a_delete_is_refused(ann: Colleague) -> None:
+async def test_version_in_the_body_of_a_delete_is_refused(ann: SignedInUser) -> None:
     """It must not be ignored: the document would be deleted unseen (D-13)."""
     read = await ann.insert("delete")
     reply = await ann.ask("DELETE", f"/{read['name']}", {"modified": read["modified"]})

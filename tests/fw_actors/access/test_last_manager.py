@@ -18,7 +18,7 @@ ROLE = "System Manager"
 
 
 @pytest.fixture
-async def scene(site: VirtualSite) -> VirtualSite:
+async def populated(site: VirtualSite) -> VirtualSite:
     """Ada and Bob are System Managers; Bob has access scopes."""
     for name in ("ada", "bob"):
         await site.add_account(name, ROLE, password=None)
@@ -50,62 +50,68 @@ LOSSES: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("lose", LOSSES)
 async def test_last_unscoped_manager_cannot_be_disabled_deleted_or_demoted(
-    scene: VirtualSite, lose: Callable[[Any], Any]
+    populated: VirtualSite, lose: Callable[[Any], Any]
 ) -> None:
     """Bob is a System Manager too, but could not lift a scope."""
-    await refused(scene, lose)
-    await scene.add_account("eve", ROLE, password=None)
-    await scene.do(lose)
+    await refused(populated, lose)
+    await populated.add_account("eve", ROLE, password=None)
+    await populated.do(lose)
 
 
-async def test_last_unscoped_manager_cannot_be_scoped(scene: VirtualSite) -> None:
+async def test_last_unscoped_manager_cannot_be_scoped(populated: VirtualSite) -> None:
     values = {"user": "ada", "allow": "Role", "for_value": ROLE}
     for user in ("Administrator", "ada"):
-        await refused(scene, lambda fw: rest.insert(fw, SCOPE, values), user)
-    of_cid = await scope(scene, "cid")
-    await refused(scene, lambda fw: rest.save(fw, SCOPE, of_cid, {"user": "ada"}))
-    await refused(scene, lambda fw: fw.get_doc(SCOPE, of_cid).db_set("user", "ada"))
-    await scene.add_account("eve", ROLE, password=None)
-    await scope(scene, "ada")
-    await refused(scene, lambda fw: rest.insert(fw, SCOPE, {**values, "user": "eve"}))
+        await refused(populated, lambda fw: rest.insert(fw, SCOPE, values), user)
+    of_cid = await scope(populated, "cid")
+    await refused(populated, lambda fw: rest.save(fw, SCOPE, of_cid, {"user": "ada"}))
+    await refused(populated, lambda fw: fw.get_doc(SCOPE, of_cid).db_set("user", "ada"))
+    await populated.add_account("eve", ROLE, password=None)
+    await scope(populated, "ada")
+    await refused(populated, lambda fw: rest.insert(fw, SCOPE, {**values, "user": "eve"}))
 
 
-async def test_disabled_manager_does_not_count_as_unscoped_manager(scene: VirtualSite) -> None:
-    await scene.add_account("eve", ROLE, password=None)
-    await scene.do(lambda fw: rest.save(fw, "User", "eve", {"enabled": 0}))
-    await refused(scene, LOSSES[0])
-    await scope(scene, "eve")  # takes nothing from the site
+async def test_disabled_manager_does_not_count_as_unscoped_manager(populated: VirtualSite) -> None:
+    await populated.add_account("eve", ROLE, password=None)
+    await populated.do(lambda fw: rest.save(fw, "User", "eve", {"enabled": 0}))
+    await refused(populated, LOSSES[0])
+    await scope(populated, "eve")  # takes nothing from the site
 
 
-async def test_managers_beyond_the_last_are_scoped_and_deleted_freely(scene: VirtualSite) -> None:
-    await scope(scene, "bob", "Seller")
-    await scope(scene, "cid")
-    await scene.do(lambda fw: rest.save(fw, "User", "bob", {"roles": []}))
-    await scene.do(lambda fw: rest.delete(fw, "User", "bob"))
-    await scene.do(lambda fw: rest.delete(fw, "User", "cid"))
+async def test_managers_beyond_the_last_are_scoped_and_deleted_freely(
+    populated: VirtualSite,
+) -> None:
+    await scope(populated, "bob", "Seller")
+    await scope(populated, "cid")
+    await populated.do(lambda fw: rest.save(fw, "User", "bob", {"roles": []}))
+    await populated.do(lambda fw: rest.delete(fw, "User", "bob"))
+    await populated.do(lambda fw: rest.delete(fw, "User", "cid"))
 
 
 async def test_administrator_repairs_a_site_whose_managers_all_have_scopes(
-    scene: VirtualSite,
+    populated: VirtualSite,
 ) -> None:
     """An older site may be in this state; the command line runs as Administrator."""
-    name = await scope(scene, "cid", "Seller")
-    await scene.sql("UPDATE doc_user_permission SET \"user\" = 'ada' WHERE name = :name", name=name)
-    await scene.do(lambda fw: rest.save(fw, "User", "ada", {"fullName": "Ada"}))
-    await scene.add_account("eve", password=None)
-    await scene.do(lambda fw: rest.delete(fw, "User", "eve"))
-    await scene.do(lambda fw: rest.delete(fw, SCOPE, name))
-    assert await scene.do(lambda fw: fw.rights.administers, "ada")
-    await refused(scene, LOSSES[0])
+    name = await scope(populated, "cid", "Seller")
+    await populated.sql(
+        "UPDATE doc_user_permission SET \"user\" = 'ada' WHERE name = :name", name=name
+    )
+    await populated.do(lambda fw: rest.save(fw, "User", "ada", {"fullName": "Ada"}))
+    await populated.add_account("eve", password=None)
+    await populated.do(lambda fw: rest.delete(fw, "User", "eve"))
+    await populated.do(lambda fw: rest.delete(fw, SCOPE, name))
+    assert await populated.do(lambda fw: fw.rights.administers, "ada")
+    await refused(populated, LOSSES[0])
 
 
 @pytest.mark.parametrize("lose", LOSSES)
 async def test_last_manager_cannot_be_lost_even_with_scopes(
-    scene: VirtualSite, lose: Callable[[Any], Any]
+    populated: VirtualSite, lose: Callable[[Any], Any]
 ) -> None:
     """Without a manager nobody could sign in to give the role (A-22)."""
-    name = await scope(scene, "cid", "Seller")
-    await scene.sql("UPDATE doc_user_permission SET \"user\" = 'ada' WHERE name = :name", name=name)
-    await scene.do(lambda fw: rest.save(fw, "User", "bob", {"roles": []}))
+    name = await scope(populated, "cid", "Seller")
+    await populated.sql(
+        "UPDATE doc_user_permission SET \"user\" = 'ada' WHERE name = :name", name=name
+    )
+    await populated.do(lambda fw: rest.save(fw, "User", "bob", {"roles": []}))
     with pytest.raises(ConflictError, match="last enabled System Manager cannot"):
-        await scene.do(lose)
+        await populated.do(lose)

@@ -21,7 +21,7 @@ SCOPE = "User Permission"
 
 
 @pytest.fixture
-async def scene(site: VirtualSite) -> VirtualSite:
+async def populated(site: VirtualSite) -> VirtualSite:
     """Ada, a System Manager, is limited to the customer Near."""
     await site.add_account("ada", "System Manager", password=None)
     await site.add_account("boss", "System Manager", password=None)
@@ -53,31 +53,31 @@ WRONG = [
 
 @pytest.mark.parametrize(("user", "doctype", "value", "field"), WRONG)
 async def test_scope_requires_an_existing_user_doctype_and_document(
-    scene: VirtualSite, user: str, doctype: str, value: str, field: str
+    populated: VirtualSite, user: str, doctype: str, value: str, field: str
 ) -> None:
     with pytest.raises(ValidationError) as refusal:
-        await allow(scene, user, doctype, value)
+        await allow(populated, user, doctype, value)
     assert refusal.value.extra == {"field": field}
 
 
-async def test_scope_cannot_name_an_api_key(scene: VirtualSite) -> None:
+async def test_scope_cannot_name_an_api_key(populated: VirtualSite) -> None:
     """A key must be able to end at any time (A-325)."""
     with pytest.raises(ValidationError, match="keys expire and are revoked") as refusal:
-        await allow(scene, "ada", "API Key", "0" * 12)
+        await allow(populated, "ada", "API Key", "0" * 12)
     assert refusal.value.extra == {"field": "allow"}
 
 
-async def test_scope_refuses_a_duplicate(scene: VirtualSite) -> None:
+async def test_scope_refuses_a_duplicate(populated: VirtualSite) -> None:
     with pytest.raises(DuplicateError):
-        await allow(scene, "ada", "Customer", "Near")
+        await allow(populated, "ada", "Customer", "Near")
 
 
-async def test_scope_denies_webhooks_from_the_next_call(scene: VirtualSite) -> None:
+async def test_scope_denies_webhooks_from_the_next_call(populated: VirtualSite) -> None:
     """The refusal holds for System Managers as well (A-314)."""
-    await scene.subscribe()
-    assert await scene.do(lambda fw: len(fw.get_all("Webhook")), "boss") == 1
-    await allow(scene, "boss", "Customer", "Near", by="Administrator")
-    assert await scene.do(lambda fw: fw.get_all("Webhook"), "boss") == []
+    await populated.subscribe()
+    assert await populated.do(lambda fw: len(fw.get_all("Webhook")), "boss") == 1
+    await allow(populated, "boss", "Customer", "Near", by="Administrator")
+    assert await populated.do(lambda fw: fw.get_all("Webhook"), "boss") == []
     for verb in (
         lambda fw: rest.list_documents(fw, "Webhook", {}),
         lambda fw: rest.read(fw, "Webhook", "no such"),
@@ -88,12 +88,12 @@ async def test_scope_denies_webhooks_from_the_next_call(scene: VirtualSite) -> N
         lambda fw: rest.insert(fw, "Webhook", {}),
     ):
         with pytest.raises(PermissionDeniedError):
-            await scene.do(verb, "boss")
+            await populated.do(verb, "boss")
 
 
-async def test_scoped_user_cannot_write_scopes(scene: VirtualSite) -> None:
+async def test_scoped_user_cannot_write_scopes(populated: VirtualSite) -> None:
     """A scoped user is refused every write of User Permission, whatever the roles (A-319)."""
-    name = (await scene.sql("SELECT name FROM doc_user_permission"))[0][0]
+    name = (await populated.sql("SELECT name FROM doc_user_permission"))[0][0]
     values = {"user": "boss", "allow": "Customer", "for_value": "Near"}
     for verb in (
         lambda fw: fw.new_doc(SCOPE, **values).insert(ignore_permissions=True),
@@ -106,58 +106,62 @@ async def test_scoped_user_cannot_write_scopes(scene: VirtualSite) -> None:
         ),  # its scopes would go along
     ):
         with pytest.raises(PermissionDeniedError, match="access scopes"):
-            await scene.do(verb, "ada")
+            await populated.do(verb, "ada")
 
 
-async def test_scopes_follow_a_renamed_document(scene: VirtualSite) -> None:
+async def test_scopes_follow_a_renamed_document(populated: VirtualSite) -> None:
     """A rename carries User Permission values (D-103)."""
-    await scene.do(lambda fw: fw.get_doc("Customer", "Near").rename("Here"))
-    assert await scene.sql("SELECT for_value FROM doc_user_permission") == [("Here",)]
+    await populated.do(lambda fw: fw.get_doc("Customer", "Near").rename("Here"))
+    assert await populated.sql("SELECT for_value FROM doc_user_permission") == [("Here",)]
 
 
-async def test_scopes_follow_a_renamed_user(scene: VirtualSite) -> None:
-    await scene.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
-    assert await scene.sql('SELECT "user" FROM doc_user_permission') == [("lovelace",)]
-    assert await scene.do(lambda fw: fw.rights.scopes, "lovelace") == {"Customer": {"Near"}}
+async def test_scopes_follow_a_renamed_user(populated: VirtualSite) -> None:
+    await populated.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
+    assert await populated.sql('SELECT "user" FROM doc_user_permission') == [("lovelace",)]
+    assert await populated.do(lambda fw: fw.rights.scopes, "lovelace") == {"Customer": {"Near"}}
 
 
-async def test_scopes_are_deleted_with_their_user(scene: VirtualSite) -> None:
+async def test_scopes_are_deleted_with_their_user(populated: VirtualSite) -> None:
     """Deleting a User takes sessions, keys, tokens and scopes along (A-21)."""
-    await scene.add_account("bob")
-    kept = await allow(scene, "bob", "Customer", "Near")
-    await scene.do(lambda fw: fw.get_doc("User", "ada").delete())
-    assert await scene.sql("SELECT name FROM doc_user_permission") == [(kept,)]
+    await populated.add_account("bob")
+    kept = await allow(populated, "bob", "Customer", "Near")
+    await populated.do(lambda fw: fw.get_doc("User", "ada").delete())
+    assert await populated.sql("SELECT name FROM doc_user_permission") == [(kept,)]
 
 
 @pytest.mark.parametrize("doctype", ["Customer", "Gone", "API Key"])
-async def test_scope_that_names_nothing_can_be_deleted(scene: VirtualSite, doctype: str) -> None:
+async def test_scope_that_names_nothing_can_be_deleted(
+    populated: VirtualSite, doctype: str
+) -> None:
     """An app may be gone, and an older version let scopes name keys (A-325)."""
-    await scene.sql("UPDATE doc_user_permission SET allow = :of, for_value = 'Gone'", of=doctype)
-    ((name,),) = await scene.sql("SELECT name FROM doc_user_permission")
-    await scene.do(lambda fw: rest.delete(fw, SCOPE, name))
-    assert await scene.sql("SELECT name FROM doc_user_permission") == []
+    await populated.sql(
+        "UPDATE doc_user_permission SET allow = :of, for_value = 'Gone'", of=doctype
+    )
+    ((name,),) = await populated.sql("SELECT name FROM doc_user_permission")
+    await populated.do(lambda fw: rest.delete(fw, SCOPE, name))
+    assert await populated.sql("SELECT name FROM doc_user_permission") == []
 
 
-async def test_api_key_that_an_older_scope_names_can_end(scene: VirtualSite) -> None:
+async def test_api_key_that_an_older_scope_names_can_end(populated: VirtualSite) -> None:
     """Nothing prevents the end of a key (A-325)."""
-    keys = scene.site.api_keys
-    await scene.add_account("bob")
-    made = await scene.do(lambda fw: keys.make(fw, "label", None, 0), "bob")
-    await scene.sql(
+    keys = populated.site.api_keys
+    await populated.add_account("bob")
+    made = await populated.do(lambda fw: keys.make(fw, "label", None, 0), "bob")
+    await populated.sql(
         "UPDATE doc_user_permission SET allow = 'API Key', for_value = :key", key=made.name
     )
-    await scene.do(lambda fw: keys.revoke(fw, made.name), "bob")
-    assert await scene.sql("SELECT name FROM doc_api_key") == []
+    await populated.do(lambda fw: keys.revoke(fw, made.name), "bob")
+    assert await populated.sql("SELECT name FROM doc_api_key") == []
 
 
-async def test_document_named_by_a_scope_cannot_be_deleted(scene: VirtualSite) -> None:
+async def test_document_named_by_a_scope_cannot_be_deleted(populated: VirtualSite) -> None:
     with pytest.raises(ConflictError, match="names Customer Near"):
-        await scene.do(lambda fw: fw.get_doc("Customer", "Near").delete())
-    await scene.do(lambda fw: fw.get_doc("Customer", "Far").delete())
+        await populated.do(lambda fw: fw.get_doc("Customer", "Near").delete())
+    await populated.do(lambda fw: fw.get_doc("Customer", "Far").delete())
 
 
-async def test_scoped_user_write_queues_deliveries(scene: VirtualSite) -> None:
+async def test_scoped_user_write_queues_deliveries(populated: VirtualSite) -> None:
     """The document writes of a scoped user still queue deliveries (A-318)."""
-    await scene.watch("Customer", "on_update")
-    await scene.do(lambda fw: rest.save(fw, "Customer", "Near", {"vat": "1"}), "ada")
-    assert [row["event"] for row in await scene.deliveries()] == ["doc.on_update"]
+    await populated.watch("Customer", "on_update")
+    await populated.do(lambda fw: rest.save(fw, "Customer", "Near", {"vat": "1"}), "ada")
+    assert [row["event"] for row in await populated.deliveries()] == ["doc.on_update"]
