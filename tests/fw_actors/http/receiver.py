@@ -30,7 +30,7 @@ class SocketReceiver:
         return parse_endpoint(f"{self.scheme}://{host}:{self.port}{path}")
 
 
-class Talk:
+class ScriptedConnection:
     """One connection that a script holds; `number` counts them from 1."""
 
     def __init__(self, receiver: SocketReceiver, stream: Stream, number: int) -> None:
@@ -74,7 +74,7 @@ class Talk:
             pass
 
 
-Script = Callable[[Talk], Awaitable[None]]
+Script = Callable[[ScriptedConnection], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -95,7 +95,7 @@ async def receiving(
         if context is not None:
             stream = trio.SSLStream(transport, context, server_side=True, https_compatible=True)
         try:
-            await script(Talk(receiver, stream, receiver.connections))
+            await script(ScriptedConnection(receiver, stream, receiver.connections))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the sender may close the connection at any time
         finally:
@@ -110,9 +110,9 @@ async def receiving(
 def always(answer: bytes) -> Script:
     """Answer every request on every connection with the same bytes."""
 
-    async def script(talk: Talk) -> None:
-        while await talk.request():
-            await talk.answer(answer)
+    async def script(connection: ScriptedConnection) -> None:
+        while await connection.request():
+            await connection.answer(answer)
 
     return script
 
@@ -120,17 +120,17 @@ def always(answer: bytes) -> Script:
 def once(answer: bytes) -> Script:
     """Answer one request a connection, then close it."""
 
-    async def script(talk: Talk) -> None:
-        if await talk.request():
-            await talk.answer(answer)
+    async def script(connection: ScriptedConnection) -> None:
+        if await connection.request():
+            await connection.answer(answer)
 
     return script
 
 
-async def silent(talk: Talk) -> None:
+async def silent(connection: ScriptedConnection) -> None:
     """Read a request and never answer."""
-    await talk.request()
-    await talk.gone()
+    await connection.request()
+    await connection.gone()
 
 
 def headers() -> Sequence[tuple[bytes, bytes]]:

@@ -24,7 +24,7 @@ from fw_actors.ops.site import open_site
 from fw_actors.rules.outgoing import EgressProxy
 from fw_actors.runtime import SeededEntropy, TrioClock
 from tests.fw_actors.http.egress_proxy import CREDENTIALS, tinyproxy
-from tests.fw_actors.http.receiver import OK, SocketReceiver, Talk, headers, receiving
+from tests.fw_actors.http.receiver import OK, ScriptedConnection, SocketReceiver, headers, receiving
 from tests.site_kit import START_MS, make_config
 
 LONG = 30.0
@@ -33,7 +33,7 @@ HOOK = {"url": "https://x.test/", "event_type": "Custom", "custom_event": "a.b",
 
 
 @dataclass
-class Club:
+class ClientCertificateReceiver:
     """A receiver that serves only clients with a certificate of its authority."""
 
     receiver: SocketReceiver
@@ -56,7 +56,9 @@ class Club:
 
 
 @pytest.fixture
-async def club(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Club]:
+async def receiver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[ClientCertificateReceiver]:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -68,17 +70,17 @@ async def club(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     guests: list[str] = []
     answers = [OK]
 
-    async def serve(talk: Talk) -> None:
-        while await talk.request():
-            assert isinstance(talk.stream, trio.SSLStream)
-            shown: Any = talk.stream.getpeercert()
+    async def serve(connection: ScriptedConnection) -> None:
+        while await connection.request():
+            assert isinstance(connection.stream, trio.SSLStream)
+            shown: Any = connection.stream.getpeercert()
             guests.append(shown["subjectAltName"][0][1])
-            await talk.stream.send_all(answers[-1])
+            await connection.stream.send_all(answers[-1])
             if answers[-1] == CLOSING:
                 return
 
     async with receiving(serve, context=context) as receiver:
-        yield Club(receiver, tmp_path, authority, guests, answers)
+        yield ClientCertificateReceiver(receiver, tmp_path, authority, guests, answers)
 
 
 @asynccontextmanager
@@ -91,58 +93,66 @@ async def post(sender: Sender, target: Endpoint) -> int:
     return (await sender.post(target, b"{}", headers, timeout=LONG)).status
 
 
-async def test_receiver_sees_certificate_named_by_webhook(club: Club) -> None:
+async def test_receiver_sees_certificate_named_by_webhook(
+    receiver: ClientCertificateReceiver,
+) -> None:
     """Only Webhooks with the same certificate share connections (B-372)."""
-    ann, bob = club.certificate("ANN", "ann"), club.certificate("BOB", "bob")
+    ann, bob = receiver.certificate("ANN", "ann"), receiver.certificate("BOB", "bob")
     async with knowing(ann, bob) as sender:
         for name in ("ANN", "BOB", "ANN", "BOB"):
-            assert await post(sender, club.target(name)) == 200
-    assert club.guests == [f"{who}@club.test" for who in ("ann", "bob", "ann", "bob")]
-    assert club.receiver.connections == 2
+            assert await post(sender, receiver.target(name)) == 200
+    assert receiver.guests == [f"{who}@club.test" for who in ("ann", "bob", "ann", "bob")]
+    assert receiver.receiver.connections == 2
 
 
-async def test_client_certificate_is_shown_through_proxy(club: Club, tmp_path: Path) -> None:
+async def test_client_certificate_is_shown_through_proxy(
+    receiver: ClientCertificateReceiver, tmp_path: Path
+) -> None:
     """The certificate is shown inside the tunnel; the proxy gets clear text (B-156, B-370)."""
-    ann = club.certificate("ANN", "ann")
+    ann = receiver.certificate("ANN", "ann")
     with tinyproxy(tmp_path) as port:
         proxy = EgressProxy("127.0.0.1", port, CREDENTIALS)
         async with open_sender(proxy=proxy, certificates={"ANN": ann}) as sender:
-            assert await post(sender, club.target("ANN")) == 200
+            assert await post(sender, receiver.target("ANN")) == 200
             with pytest.raises(NetworkError):
-                await post(sender, club.target())
-    assert club.guests == ["ann@club.test"]
+                await post(sender, receiver.target())
+    assert receiver.guests == ["ann@club.test"]
     assert "CONNECT 127.0.0.1:" in (tmp_path / "log").read_text()
 
 
-async def test_attempt_fails_without_accepted_certificate(club: Club) -> None:
+async def test_attempt_fails_without_accepted_certificate(
+    receiver: ClientCertificateReceiver,
+) -> None:
     """Nothing reaches the receiver's code (B-373)."""
-    stranger = club.certificate("STRANGER")
-    torn = club.certificate("TORN", "torn")
+    stranger = receiver.certificate("STRANGER")
+    torn = receiver.certificate("TORN", "torn")
     torn.key.write_text("no key")
     kinds = {}
     async with knowing(stranger, torn) as sender:
         for name in ("", "STRANGER", "TORN", "UNKNOWN"):
             with pytest.raises(NetworkError) as failure:
-                await post(sender, club.target(name))
+                await post(sender, receiver.target(name))
             kinds[name] = str(failure.value)
-    assert club.guests == []
+    assert receiver.guests == []
     assert kinds["TORN"].startswith("tls: The client certificate TORN cannot be used")
     assert kinds["UNKNOWN"].startswith("tls: The client certificate UNKNOWN is not in")
 
 
-async def test_renewed_certificate_is_used_without_restart(club: Club) -> None:
+async def test_renewed_certificate_is_used_without_restart(
+    receiver: ClientCertificateReceiver,
+) -> None:
     """By the next new connection, which resumes no session of the old one (B-153, B-372)."""
-    ann = club.certificate("ANN", "ann")
-    club.answers.append(CLOSING)
+    ann = receiver.certificate("ANN", "ann")
+    receiver.answers.append(CLOSING)
     async with knowing(ann) as sender:
-        await post(sender, club.target("ANN"))
+        await post(sender, receiver.target("ANN"))
         ann.chain.unlink()
         ann.key.unlink()
-        club.certificate("ANN", "anna")
+        receiver.certificate("ANN", "anna")
         for _ in range(2):
-            await post(sender, club.target("ANN"))
+            await post(sender, receiver.target("ANN"))
         assert sender.statistics().tls == TlsStatistics(handshakes=3, resumed=1)
-    assert club.guests == ["ann@club.test", "anna@club.test", "anna@club.test"]
+    assert receiver.guests == ["ann@club.test", "anna@club.test", "anna@club.test"]
 
 
 def test_end_of_reads_certificate_expiry(tmp_path: Path) -> None:
@@ -183,16 +193,18 @@ async def a_site(config: Config) -> AsyncIterator[Any]:
         yield site
 
 
-async def test_webhook_refuses_unusable_client_certificate(club: Club) -> None:
+async def test_webhook_refuses_unusable_client_certificate(
+    receiver: ClientCertificateReceiver,
+) -> None:
     """The refusal names the field (B-371)."""
-    torn, good = club.certificate("TORN", "torn"), club.certificate("GOOD", "good")
+    torn, good = receiver.certificate("TORN", "torn"), receiver.certificate("GOOD", "good")
     torn.chain.write_text("no certificate")
     cases = [
         ({"client_certificate": "NONE"}, "FW_CLIENT_CERT_NONE is not in the environment"),
         ({"client_certificate": "TORN"}, "must contain a certificate and its key"),
         ({"client_certificate": "GOOD", "url": "http://127.0.0.1/"}, "needs an https URL"),
     ]
-    async with a_site(with_certificates(club.folder, torn, good)) as site:
+    async with a_site(with_certificates(receiver.folder, torn, good)) as site:
         for fields, sentence in cases:
             with pytest.raises(ValidationError, match=sentence) as refusal:
                 await site.write(
@@ -206,12 +218,14 @@ async def test_webhook_refuses_unusable_client_certificate(club: Club) -> None:
         )
 
 
-async def test_doctor_reports_lost_and_expiring_certificates(club: Club) -> None:
+async def test_doctor_reports_lost_and_expiring_certificates(
+    receiver: ClientCertificateReceiver,
+) -> None:
     start = datetime.fromtimestamp(START_MS / 1000, UTC)
-    soon = club.certificate("SOON", "soon", not_after=start + timedelta(days=29))
-    later = club.certificate("LATER", "later", not_after=start + timedelta(days=31))
-    gone = club.certificate("GONE", "gone")
-    async with a_site(with_certificates(club.folder, soon, later, gone)) as site:
+    soon = receiver.certificate("SOON", "soon", not_after=start + timedelta(days=29))
+    later = receiver.certificate("LATER", "later", not_after=start + timedelta(days=31))
+    gone = receiver.certificate("GONE", "gone")
+    async with a_site(with_certificates(receiver.folder, soon, later, gone)) as site:
         for name in ("SOON", "LATER", "GONE"):
             hook = {**HOOK, "name": name.lower(), "client_certificate": name}
             await site.write(

@@ -29,13 +29,13 @@ from fw_actors.http.pool import (
 from fw_actors.http.tls import SessionCache, TlsConnection
 from fw_actors.runtime.clock import Deadlines
 from tests.fw_actors.http.lookups import loopback
-from tests.fw_actors.http.receiver import OK, Talk, headers, receiving
+from tests.fw_actors.http.receiver import OK, ScriptedConnection, headers, receiving
 
 HERE, THERE = Origin("https", "here", 443), Origin("https", "there", 443)
 PLAIN = Origin("http", "here", 80)
 
 
-class Held:
+class SocketlessConnection:
     """A connection without a socket."""
 
     def __init__(self, origin: Origin = HERE) -> None:
@@ -70,7 +70,7 @@ async def pool() -> AsyncIterator[Pool]:
 
 
 def in_use(pool: Pool, count: int, origin: Origin = HERE) -> Sequence[Connection]:
-    connections = [cast(Connection, Held(origin)) for _ in range(count)]
+    connections = [cast(Connection, SocketlessConnection(origin)) for _ in range(count)]
     for connection in connections:
         pool.add(connection)
     return connections
@@ -161,7 +161,7 @@ async def test_wait_ends_with_the_last_connection(pool: Pool, ends: str) -> None
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()
         if ends == "dead":
-            cast(Held, last).reusable = False
+            cast(SocketlessConnection, last).reusable = False
             pool.release(last)
         else:
             pool.discard(last)
@@ -182,7 +182,7 @@ async def test_post_takes_the_place_of_a_closed_connection(pool: Pool, ends: str
             nursery.start_soon(wait, number)
             await wait_all_tasks_blocked()
         if ends == "dead":
-            cast(Held, closed).reusable = False
+            cast(SocketlessConnection, closed).reusable = False
             pool.release(closed)
         else:
             pool.discard(closed)
@@ -245,11 +245,11 @@ def test_load_is_that_of_the_last_interval(monkeypatch: pytest.MonkeyPatch) -> N
     assert found == [0.666667, 0.666667, 0.049995, 0.333333]
 
 
-async def slow(talk: Talk) -> None:
+async def slow(connection: ScriptedConnection) -> None:
     """Answer each request after 20 ms."""
-    while await talk.request():
+    while await connection.request():
         await trio.sleep(0.02)
-        await talk.answer(OK)
+        await connection.answer(OK)
 
 
 @pytest.mark.parametrize(("share", "connections"), [(-1.0, 1), (2.0, 5)])
@@ -291,8 +291,8 @@ async def test_sender_that_is_closed_ends_waits(monkeypatch: pytest.MonkeyPatch)
     ended: list[int] = []
     requested, both_ended = trio.Event(), trio.Event()
 
-    async def hang(talk: Talk) -> None:
-        await talk.request()
+    async def hang(connection: ScriptedConnection) -> None:
+        await connection.request()
         requested.set()
         await trio.sleep_forever()
 

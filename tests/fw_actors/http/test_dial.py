@@ -30,7 +30,7 @@ from fw_actors.http import (
 )
 from fw_actors.rules.outgoing import OutgoingPolicy
 from tests.fw_actors.http.lookups import found, loopback, v4, v6
-from tests.fw_actors.http.receiver import OK, Talk, always, headers, once, receiving
+from tests.fw_actors.http.receiver import OK, ScriptedConnection, always, headers, once, receiving
 
 LONG, SHORT = 30.0, 0.3
 UNSUPPORTED = 200  # no address family
@@ -210,9 +210,9 @@ async def test_tls_sends_big_body_whole(authority: Authority) -> None:
 
 
 async def test_tls_early_answer_is_accepted(authority: Authority) -> None:
-    async def script(talk: Talk) -> None:
-        await talk.until(b"\r\n\r\n")
-        await talk.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.until(b"\r\n\r\n")
+        await connection.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
         await trio.sleep_forever()
 
     async with (
@@ -280,9 +280,9 @@ async def test_tls_refuses_expired_certificate(authority: Authority) -> None:
 
 
 async def test_tls_reports_plain_receiver_as_error(authority: Authority) -> None:
-    async def script(talk: Talk) -> None:
-        await talk.answer(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await talk.gone()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.answer(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await connection.gone()
 
     async with receiving(script) as receiver, authority.sender() as sender:
         target = parse_endpoint(f"https://127.0.0.1:{receiver.port}/hook")
@@ -292,10 +292,10 @@ async def test_tls_reports_plain_receiver_as_error(authority: Authority) -> None
 
 @pytest.mark.parametrize("reset", [False, True])
 async def test_tls_reports_broken_handshake_as_error(authority: Authority, reset: bool) -> None:
-    async def script(talk: Talk) -> None:
-        await talk.stream.receive_some(1)
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.stream.receive_some(1)
         if reset:
-            await talk.reset()
+            await connection.reset()
 
     async with receiving(script) as receiver, authority.sender() as sender:
         target = parse_endpoint(f"https://127.0.0.1:{receiver.port}/hook")
@@ -304,8 +304,8 @@ async def test_tls_reports_broken_handshake_as_error(authority: Authority, reset
 
 
 async def test_tls_reports_silent_handshake_as_timeout(authority: Authority) -> None:
-    async def script(talk: Talk) -> None:
-        await talk.gone()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.gone()
 
     async with receiving(script) as receiver, authority.sender() as sender:
         target = parse_endpoint(f"https://127.0.0.1:{receiver.port}/hook")
@@ -330,12 +330,12 @@ async def test_dial_reports_silent_name_server_as_timeout() -> None:
 async def test_tls_break_ends_answer_like_closed_connection(
     authority: Authority, answered: bytes
 ) -> None:
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.answer(answered)
-        assert isinstance(talk.stream, trio.SSLStream)
-        await talk.stream.transport_stream.send_all(b"no record of TLS")
-        await talk.gone()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        await connection.answer(answered)
+        assert isinstance(connection.stream, trio.SSLStream)
+        await connection.stream.transport_stream.send_all(b"no record of TLS")
+        await connection.gone()
 
     async with (
         receiving(script, context=authority.server("127.0.0.1")) as receiver,
@@ -370,13 +370,13 @@ async def test_tls_record_after_answer_is_not_next_answer(
 ) -> None:
     """The record came with the answer; TLS buffers it, so the socket looks empty."""
 
-    async def script(talk: Talk) -> None:
-        assert isinstance(talk.stream, trio.SSLStream)
-        sock = talk.stream.transport_stream.socket
-        while await talk.request():
+    async def script(connection: ScriptedConnection) -> None:
+        assert isinstance(connection.stream, trio.SSLStream)
+        sock = connection.stream.transport_stream.socket
+        while await connection.request():
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)  # both in one segment
-            await talk.answer(OK)
-            await talk.answer(b"HTTP/1.1 500 Unasked\r\ncontent-length: 0\r\n\r\n")
+            await connection.answer(OK)
+            await connection.answer(b"HTTP/1.1 500 Unasked\r\ncontent-length: 0\r\n\r\n")
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
 
     async with (

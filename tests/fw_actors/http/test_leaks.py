@@ -19,8 +19,8 @@ from tests.fw_actors.http.lookups import loopback
 from tests.fw_actors.http.receiver import (
     OK,
     Script,
+    ScriptedConnection,
     SocketReceiver,
-    Talk,
     always,
     headers,
     receiving,
@@ -36,15 +36,15 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def slow(talk: Talk) -> None:
+async def slow(connection: ScriptedConnection) -> None:
     """Answer at random: at once, in pieces, late, or by closing the connection."""
-    chance = random.Random(talk.number)
-    while await talk.request():
+    chance = random.Random(connection.number)
+    while await connection.request():
         if chance.random() < 0.1:
             return
         await trio.sleep(chance.choice([0, 0, 0.001, 0.004]))
         for piece in (OK[:20], OK[20:]) if chance.random() < 0.5 else (OK,):
-            await talk.answer(piece)
+            await connection.answer(piece)
             await trio.lowlevel.checkpoint()
 
 

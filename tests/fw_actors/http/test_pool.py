@@ -48,7 +48,7 @@ class FakeConnection:
         self.closed += 1
 
 
-class Time:
+class ManualClock:
     """A clock that a test moves."""
 
     def __init__(self) -> None:
@@ -58,19 +58,19 @@ class Time:
         return self.now
 
 
-def pool_at(time: Time, limits: PoolLimits) -> Pool:
+def pool_at(clock: ManualClock, limits: PoolLimits) -> Pool:
     """A pool in which nobody waits."""
-    return Pool(limits, cast(Deadlines, SimpleNamespace(now=time)))
+    return Pool(limits, cast(Deadlines, SimpleNamespace(now=clock)))
 
 
 @pytest.fixture
-def time() -> Time:
-    return Time()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def pool(time: Time) -> Pool:
-    return pool_at(time, PoolLimits(idle=3, idle_per_origin=2, idle_seconds=10.0))
+def pool(clock: ManualClock) -> Pool:
+    return pool_at(clock, PoolLimits(idle=3, idle_per_origin=2, idle_seconds=10.0))
 
 
 def used(pool: Pool, origin: Origin = HERE) -> FakeConnection:
@@ -109,9 +109,9 @@ def test_pool_closes_oldest_idle_connection_for_another_origin(pool: Pool) -> No
     assert pool.statistics().origins == 3
 
 
-def test_pool_keeps_connection_that_displaces_older_sibling(time: Time) -> None:
+def test_pool_keeps_connection_that_displaces_older_sibling(clock: ManualClock) -> None:
     """The oldest of all may be the only one that its origin had."""
-    pool = pool_at(time, PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0))
+    pool = pool_at(clock, PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0))
     mine = [FakeConnection(HERE), FakeConnection(HERE)]
     for connection in mine:
         pool.add(connection)
@@ -121,14 +121,14 @@ def test_pool_keeps_connection_that_displaces_older_sibling(time: Time) -> None:
     assert [connection.closed for connection in mine] == [1, 0]
     assert pool.take(HERE) is mine[1]
     pool.release(mine[1])
-    time.now += 10.0
+    clock.now += 10.0
     pool.sweep()
     assert (mine[1].closed, pool.statistics().idle, pool.statistics().origins) == (1, 0, 0)
 
 
-def test_origins_that_take_turns_keep_equal_shares(time: Time) -> None:
+def test_origins_that_take_turns_keep_equal_shares(clock: ManualClock) -> None:
     """The oldest connection is that of the origin whose turn is next (B-157)."""
-    pool = pool_at(time, PoolLimits(idle=8, idle_per_origin=4, idle_seconds=60.0))
+    pool = pool_at(clock, PoolLimits(idle=8, idle_per_origin=4, idle_seconds=60.0))
     origins = [Origin("http", name, 80) for name in "abcd"]
     reused: dict[Origin, int] = {}
     for _ in range(3):
@@ -144,7 +144,7 @@ def test_origins_that_take_turns_keep_equal_shares(time: Time) -> None:
                 taken.append(connection)
             for connection in taken:
                 pool.release(connection)
-            time.now += 1.0
+            clock.now += 1.0
     assert reused == dict.fromkeys(origins, 2)
     assert pool.statistics().idle == 8
 
@@ -156,19 +156,19 @@ def test_pool_closes_connection_that_is_not_reusable(pool: Pool) -> None:
     assert (good.closed, bad.closed) == (0, 1)
 
 
-def test_pool_closes_connection_idle_too_long(pool: Pool, time: Time) -> None:
+def test_pool_closes_connection_idle_too_long(pool: Pool, clock: ManualClock) -> None:
     old = used(pool)
-    time.now += 10.0
+    clock.now += 10.0
     assert pool.take(HERE) is None
     assert old.closed == 1
 
 
-def test_pool_sweep_closes_only_old_and_dead_connections(pool: Pool, time: Time) -> None:
+def test_pool_sweep_closes_only_old_and_dead_connections(pool: Pool, clock: ManualClock) -> None:
     old = used(pool)
-    time.now += 9.0
+    clock.now += 9.0
     dead, good = used(pool, THERE), used(pool, THERE)
     dead.quiet = False
-    time.now += 1.0
+    clock.now += 1.0
     pool.sweep()
     assert (old.closed, dead.closed, good.closed) == (1, 1, 0)
     assert pool.statistics().idle == 1
@@ -184,8 +184,8 @@ def test_pool_keeps_nothing_after_close(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("limits", [PoolLimits(idle=0), PoolLimits(idle_per_origin=0)])
-def test_pool_with_zero_limit_keeps_nothing(limits: PoolLimits, time: Time) -> None:
-    assert used(pool_at(time, limits)).closed == 1
+def test_pool_with_zero_limit_keeps_nothing(limits: PoolLimits, clock: ManualClock) -> None:
+    assert used(pool_at(clock, limits)).closed == 1
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -195,7 +195,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.time = Time()
+        self.time = ManualClock()
         self.limits = PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0)
         self.pool = pool_at(self.time, self.limits)
         self.all: list[FakeConnection] = []

@@ -21,7 +21,7 @@ from fw_actors.http import (
 from fw_actors.rules.outgoing import EgressProxy, OutgoingPolicy
 from tests.fw_actors.http.egress_proxy import free_port, tinyproxy
 from tests.fw_actors.http.lookups import loopback
-from tests.fw_actors.http.receiver import OK, Talk, always, headers, receiving
+from tests.fw_actors.http.receiver import OK, ScriptedConnection, always, headers, receiving
 
 SECONDS = 20.0
 
@@ -123,10 +123,10 @@ NO_PROXY = [
 
 @pytest.mark.parametrize("said", NO_PROXY, ids=["other protocol", "end", "early bytes", "long"])
 async def test_peer_other_than_proxy_is_connect_error(said: bytes) -> None:
-    async def script(talk: Talk) -> None:
-        await talk.until(b"\r\n\r\n")
-        await talk.stream.send_all(said)
-        await talk.stream.aclose()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.until(b"\r\n\r\n")
+        await connection.stream.send_all(said)
+        await connection.stream.aclose()
 
     async with (
         receiving(script) as peer,
@@ -137,7 +137,7 @@ async def test_peer_other_than_proxy_is_connect_error(said: bytes) -> None:
 
 
 async def test_hanging_proxy_is_timeout_error() -> None:
-    async def script(talk: Talk) -> None:
+    async def script(connection: ScriptedConnection) -> None:
         await trio.sleep_forever()
 
     async with (

@@ -31,8 +31,8 @@ from tests.fw_actors.http.lookups import loopback
 from tests.fw_actors.http.receiver import (
     OK,
     Script,
+    ScriptedConnection,
     SocketReceiver,
-    Talk,
     always,
     headers,
     once,
@@ -186,10 +186,10 @@ async def test_invalid_answer_is_protocol_error(data: bytes) -> None:
 
 
 async def test_interim_answers_are_limited_to_20() -> None:
-    async def script(talk: Talk) -> None:
-        await talk.request()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
         while True:
-            await talk.answer(b"HTTP/1.1 102 Processing\r\n\r\n")
+            await connection.answer(b"HTTP/1.1 102 Processing\r\n\r\n")
 
     async with receiving(script) as receiver, open_sender() as sender:
         with pytest.raises(ProtocolError, match="more than 20"):
@@ -197,9 +197,9 @@ async def test_interim_answers_are_limited_to_20() -> None:
 
 
 async def test_reset_is_protocol_error_without_repetition() -> None:
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.reset()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        await connection.reset()
 
     async with receiving(script) as receiver, open_sender() as sender:
         with pytest.raises(ProtocolError):
@@ -215,19 +215,19 @@ async def test_closed_port_is_connect_error() -> None:
             await sender.post(target, b"{}", headers, timeout=LONG)
 
 
-async def drip(talk: Talk) -> None:
-    await talk.request()
+async def drip(connection: ScriptedConnection) -> None:
+    await connection.request()
     while True:
-        await talk.answer(b"HTTP/1.1 100 C\r\nx: ")
-        await talk.gone()
+        await connection.answer(b"HTTP/1.1 100 C\r\nx: ")
+        await connection.gone()
 
 
-async def byte_by_byte(talk: Talk) -> None:
+async def byte_by_byte(connection: ScriptedConnection) -> None:
     """Send a byte at a time, and never a whole head."""
-    await talk.request()
+    await connection.request()
     while True:
         for byte in b"HTTP/1.1 200 OK\r\nx-long: " + b"a" * 30_000:
-            await talk.answer(bytes([byte]))
+            await connection.answer(bytes([byte]))
             await trio.sleep(0.01)
 
 
@@ -239,7 +239,7 @@ async def test_missing_head_is_timeout_error(script: Script) -> None:
 
 
 async def test_receiver_that_reads_nothing_is_timeout_error() -> None:
-    async def script(talk: Talk) -> None:
+    async def script(connection: ScriptedConnection) -> None:
         await trio.sleep_forever()
 
     async with receiving(script) as receiver, open_sender() as sender:
@@ -251,10 +251,10 @@ async def test_receiver_that_reads_nothing_is_timeout_error() -> None:
 async def test_stalled_body_is_only_shortened() -> None:
     """Once a whole answer head is in, its status decides (B-141, B-142)."""
 
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.answer(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
-        await talk.gone()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        await connection.answer(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
+        await connection.gone()
 
     async with receiving(script) as receiver, open_sender() as sender:
         answer = await sender.post(receiver.target(), b"{}", headers, timeout=3 * SHORT)
@@ -265,11 +265,11 @@ async def test_stalled_body_is_only_shortened() -> None:
 async def test_dripping_body_is_cut_at_deadline() -> None:
     """One deadline over all of it: bytes that do come do not put it off (B-140)."""
 
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.answer(b"HTTP/1.1 200 OK\r\ncontent-length: 30000\r\n\r\n")
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        await connection.answer(b"HTTP/1.1 200 OK\r\ncontent-length: 30000\r\n\r\n")
         while True:
-            await talk.answer(b"a")
+            await connection.answer(b"a")
             await trio.sleep(0.01)
 
     async with receiving(script) as receiver, open_sender() as sender:
@@ -297,12 +297,14 @@ def received(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
 
 @pytest.mark.parametrize("reset", [False, True])
 async def test_broken_body_is_only_shortened(received: trio.Event, reset: bool) -> None:
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        await connection.answer(
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n"
+        )
         if reset:
             await received.wait()
-            await talk.reset()
+            await connection.reset()
 
     async with receiving(script) as receiver, open_sender() as sender:
         answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
@@ -328,11 +330,11 @@ ENDLESS = [  # the end of the head, and what is repeated without end
 async def test_endless_body_is_cut_at_512_bytes(framing: bytes, piece: bytes) -> None:
     """After 512 body bytes the connection is closed, unless the rest is there (B-143)."""
 
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.answer(b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n")
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        await connection.answer(b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n")
         while True:
-            await talk.answer(piece)
+            await connection.answer(piece)
 
     async with receiving(script) as receiver, open_sender() as sender:
         answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
@@ -357,11 +359,11 @@ async def test_stale_connection_is_replaced_once() -> None:
         made += 1
         return headers()
 
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        if talk.number < 3:
-            await talk.answer()
-        await talk.request()  # and die of it
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        if connection.number < 3:
+            await connection.answer()
+        await connection.request()  # and die of it
 
     async with receiving(script) as receiver, open_sender() as sender:
         first = await sender.post(receiver.target(), b"{}", make, timeout=LONG)
@@ -373,11 +375,11 @@ async def test_stale_connection_is_replaced_once() -> None:
 
 
 async def test_replaced_connection_is_not_replaced_again() -> None:
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        if talk.number == 1:
-            await talk.answer()
-            await talk.request()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        if connection.number == 1:
+            await connection.answer()
+            await connection.request()
 
     async with receiving(script) as receiver, open_sender() as sender:
         await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
@@ -387,11 +389,11 @@ async def test_replaced_connection_is_not_replaced_again() -> None:
 
 
 async def test_connection_broken_after_answer_byte_is_not_replaced() -> None:
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.answer()
-        await talk.request()
-        await talk.answer(b"H")
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        await connection.answer()
+        await connection.request()
+        await connection.answer(b"H")
 
     async with receiving(script) as receiver, open_sender() as sender:
         await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
@@ -404,9 +406,9 @@ async def test_answer_before_whole_body_is_accepted() -> None:
     """An early answer counts (B-145); the rest of the body is not sent, and the connection is
     closed."""
 
-    async def script(talk: Talk) -> None:
-        await talk.until(b"\r\n\r\n")
-        await talk.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.until(b"\r\n\r\n")
+        await connection.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
         await trio.sleep_forever()
 
     async with receiving(script) as receiver, open_sender() as sender:
@@ -416,9 +418,9 @@ async def test_answer_before_whole_body_is_accepted() -> None:
 
 
 async def test_answer_before_reset_is_accepted(received: trio.Event) -> None:
-    async def script(talk: Talk) -> None:
-        await talk.until(b"\r\n\r\n")
-        await talk.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.until(b"\r\n\r\n")
+        await connection.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
         await received.wait()
         # closing with bytes unread sends RST
 
@@ -480,10 +482,10 @@ async def test_answer_reports_its_times_by_phase(
         trio.from_thread.run_sync(mock_clock.jump, 0.2)
         return loopback(host, port)
 
-    async def script(talk: Talk) -> None:
-        while await talk.request():
+    async def script(connection: ScriptedConnection) -> None:
+        while await connection.request():
             mock_clock.jump(0.4)
-            await talk.answer()
+            await connection.answer()
 
     async with receiving(script) as receiver, open_sender(lookup=lookup) as sender:
         with monkeypatch.context() as patch:
@@ -505,10 +507,10 @@ async def test_idle_connections_are_closed_after_their_time() -> None:
     limits = PoolLimits(idle_seconds=0.05)
     ended = trio.Event()
 
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.answer()
-        await talk.gone()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        await connection.answer()
+        await connection.gone()
         ended.set()
 
     async with receiving(script) as receiver, open_sender(limits=limits) as sender:
@@ -521,10 +523,10 @@ async def test_idle_connections_are_closed_after_their_time() -> None:
 async def test_open_sender_closes_idle_connections_at_exit() -> None:
     ended = trio.Event()
 
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.answer()
-        await talk.gone()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        await connection.answer()
+        await connection.gone()
         ended.set()
 
     async with receiving(script) as receiver:
@@ -538,10 +540,10 @@ async def test_open_sender_ends_waiting_post_at_exit() -> None:
     """The deadline ends with the sender; no post may wait for ever."""
     told: list[str] = []
 
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.answer(OK)
-        await talk.request()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        await connection.answer(OK)
+        await connection.request()
         asked.set()
         await trio.sleep_forever()
 
@@ -590,9 +592,9 @@ async def test_stalled_body_on_kept_connection_is_shortened(scheme: str) -> None
 
 
 async def test_kept_connection_that_stops_reading_is_timeout() -> None:
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.answer()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        await connection.answer()
         await trio.sleep_forever()
 
     async with receiving(script) as receiver, open_sender() as sender:
@@ -616,12 +618,12 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 async def keeping_silent(said: bytes, scheme: str) -> AsyncIterator[tuple[SocketReceiver, Sender]]:
     """A receiver that has answered one POST, and says `said` to the next, and a sender to it."""
 
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        await talk.answer()
-        await talk.request()
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        await connection.answer()
+        await connection.request()
         if said:
-            await talk.answer(said)
+            await connection.answer(said)
         await trio.sleep_forever()
 
     server, client = (None, None) if scheme == "http" else contexts()

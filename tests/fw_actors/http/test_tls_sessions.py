@@ -15,7 +15,7 @@ from fw_actors.http import Endpoint, NetworkError, Sender, TlsError, open_sender
 from fw_actors.http.tls import VERIFIED_SECONDS, SessionCache, TlsStatistics
 from fw_actors.http.url import Origin
 from tests.fw_actors.http.lookups import loopback
-from tests.fw_actors.http.receiver import OK, Talk, headers, once, receiving
+from tests.fw_actors.http.receiver import OK, ScriptedConnection, headers, once, receiving
 
 CLOSING = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
 AUTHORITY = trustme.CA()
@@ -98,13 +98,13 @@ async def test_tls_session_is_dropped_after_failure() -> None:
     """No session outlives a failed handshake (B-153)."""
     accepted: list[bool] = []
 
-    async def script(talk: Talk) -> None:
+    async def script(connection: ScriptedConnection) -> None:
         if len(accepted) == 1:
             accepted.append(False)
-            await talk.reset()
+            await connection.reset()
             return
         accepted.append(True)
-        await once(CLOSING)(talk)
+        await once(CLOSING)(connection)
 
     async with receiving(script, context=serving("hook.test")) as receiver, sender() as opened:
         to = receiver.target("hook.test")
@@ -115,33 +115,33 @@ async def test_tls_session_is_dropped_after_failure() -> None:
         assert opened.statistics().tls == TlsStatistics(handshakes=2, resumed=0)
 
 
-async def reset(talk: Talk) -> None:
-    await talk.reset()
+async def reset(connection: ScriptedConnection) -> None:
+    await connection.reset()
 
 
-async def end_without_notice(talk: Talk) -> None:
-    await talk.stream.transport_stream.aclose()  # type: ignore[union-attr]
+async def end_without_notice(connection: ScriptedConnection) -> None:
+    await connection.stream.transport_stream.aclose()  # type: ignore[union-attr]
 
 
-async def end_within_answer(talk: Talk) -> None:
-    await talk.stream.send_all(CLOSING[:12])
-    await talk.reset()
+async def end_within_answer(connection: ScriptedConnection) -> None:
+    await connection.stream.send_all(CLOSING[:12])
+    await connection.reset()
 
 
 @pytest.mark.parametrize("fail", [reset, end_without_notice, end_within_answer])
 async def test_session_is_dropped_when_connection_ends_before_answer(
-    fail: Callable[[Talk], Awaitable[None]],
+    fail: Callable[[ScriptedConnection], Awaitable[None]],
 ) -> None:
     """A receiver that fails with resumed connections is reached by a full handshake (B-153)."""
     resumed: list[bool] = []
 
-    async def script(talk: Talk) -> None:
-        await talk.request()
-        resumed.append(talk.stream._ssl_object.session_reused)  # type: ignore[union-attr]
+    async def script(connection: ScriptedConnection) -> None:
+        await connection.request()
+        resumed.append(connection.stream._ssl_object.session_reused)  # type: ignore[union-attr]
         if resumed[-1]:
-            await fail(talk)
+            await fail(connection)
         else:
-            await talk.stream.send_all(CLOSING)
+            await connection.stream.send_all(CLOSING)
 
     async with receiving(script, context=serving("hook.test")) as receiver, sender() as opened:
         to = receiver.target("hook.test")
