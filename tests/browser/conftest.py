@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.browser.watch import WATCHER, PageWatch
+from tests.browser.page_checks import WATCHER, PageErrors
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite
 
 CHROMIUM = "/usr/bin/chromium-headless-shell"
@@ -97,19 +97,19 @@ def receiver() -> Iterator[LiveReceiver]:
 
 
 @pytest.fixture(scope="package")
-def watch() -> PageWatch:
+def page_errors() -> PageErrors:
     """The errors of the pages of a test."""
-    return PageWatch()
+    return PageErrors()
 
 
 @pytest.fixture(scope="package")
-def profile(browser: Browser, site: LiveSite, watch: PageWatch) -> Iterator[BrowserContext]:
+def profile(browser: Browser, site: LiveSite, page_errors: PageErrors) -> Iterator[BrowserContext]:
     """A browser's profile for all tests, so that scripts and styles are fetched once."""
     context = browser.new_context(
         base_url=site.url, locale="en-GB", timezone_id="Europe/Berlin", reduced_motion="reduce"
     )
     context.set_default_timeout(PATIENCE_MS)
-    context.expose_function("reportViolation", watch.violated)
+    context.expose_function("reportViolation", page_errors.violated)
     context.add_init_script(WATCHER)
     yield context
     context.close()
@@ -124,17 +124,17 @@ def context(profile: BrowserContext) -> BrowserContext:
 
 
 @pytest.fixture
-def page(context: BrowserContext, site: LiveSite, watch: PageWatch) -> Iterator[Page]:
+def page(context: BrowserContext, site: LiveSite, page_errors: PageErrors) -> Iterator[Page]:
     """A tab; what it may not do (Content-Security-Policy, errors in scripts) fails the test."""
     page = context.new_page()
     forget = {"origin": site.url, "storageTypes": "local_storage"}
     context.new_cdp_session(page).send("Storage.clearDataForOrigin", forget)
-    watch.found.clear()
-    page.on("pageerror", watch.failed)
-    page.on("console", watch.said)
+    page_errors.found.clear()
+    page.on("pageerror", page_errors.failed)
+    page.on("console", page_errors.said)
     yield page
     page.close()
-    assert watch.found == []
+    assert page_errors.found == []
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.watch import check_page
+from tests.browser.page_checks import check_page
 from tests.live_site import PASSWORD, SECRET, LiveReceiver, LiveSite, eventually
 
 SignIn = Callable[[str], None]

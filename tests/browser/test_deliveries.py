@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.watch import check_page
+from tests.browser.page_checks import check_page
 from tests.browser.webhook_kit import HEADERS, emit, make_webhook, status
 from tests.live_site import LiveReceiver, eventually
 

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.held_requests import ORDERS, make_order
+from tests.browser.page_checks import check_page
 from tests.browser.press_twice import press_twice
-from tests.browser.watch import check_page
 from tests.browser.webhook_kit import HEADERS
 from tests.live_site import LiveSite
 

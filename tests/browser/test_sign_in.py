@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.watch import check_page
+from tests.browser.page_checks import check_page
 from tests.live_site import PASSWORD, LiveSite, eventually
 
 NEW_PASSWORD = "a new and better one"

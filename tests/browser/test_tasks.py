@@ -19,7 +19,7 @@ def admin(sign_in: Callable[[str], None]) -> None:
     sign_in("admin")
 
 
-class Hand:
+class ClickCounter:
     """Clicks, and counts them; typing is free."""
 
     def __init__(self) -> None:
@@ -40,25 +40,25 @@ def test_failing_receiver_is_found_and_replayed_in_few_clicks(page: Page) -> Non
         make_webhook(page, receiver.url, "task.replayed", title="Stock of Meran")
         missed = [emit(page, "task.replayed", {"n": n}) for n in range(3)]
         eventually(lambda: all(status(page, each) == "Failed" for each in missed))
-        hand = Hand()
+        counter = ClickCounter()
         page.goto("/app")
-        hand.click(page.get_by_role("link", name=re.compile("Stock of Meran fails")))
+        counter.click(page.get_by_role("link", name=re.compile("Stock of Meran fails")))
         expect(page.get_by_role("region", name="State")).to_contain_text(
             "The receiver answered 410."
         )
         expect(page.locator("#webhook-state")).to_be_in_viewport()
-        assert hand.clicks <= 3
+        assert counter.clicks <= 3
 
-        hand = Hand()
+        counter = ClickCounter()
         page.goto("/app")
-        hand.click(page.get_by_role("link", name=re.compile("failed in the last day")))
-        hand.choose(page.get_by_label("Webhook", exact=True), "Stock of Meran")
-        hand.choose(page.get_by_label("Created", exact=True), "In the last hour")
+        counter.click(page.get_by_role("link", name=re.compile("failed in the last day")))
+        counter.choose(page.get_by_label("Webhook", exact=True), "Stock of Meran")
+        counter.choose(page.get_by_label("Created", exact=True), "In the last hour")
         expect(page).to_have_url(re.compile("_since=1h"))  # what was found before is gone
-        hand.click(page.get_by_role("button", name="Replay all 3 that match"))
-        hand.click(page.get_by_role("dialog").get_by_role("button", name="Replay all"))
+        counter.click(page.get_by_role("button", name="Replay all 3 that match"))
+        counter.click(page.get_by_role("dialog").get_by_role("button", name="Replay all"))
         expect(page.get_by_role("region", name="Replay of many")).to_contain_text("Done.")
-        assert hand.clicks <= 5
+        assert counter.clicks <= 5
         eventually(lambda: all(status(page, each) == "Sent" for each in missed))
 
 
@@ -83,12 +83,12 @@ def test_delivery_is_found_by_id_in_one_click(page: Page, receiver: LiveReceiver
     make_webhook(page, receiver.url, "task.found")
     delivery = emit(page, "task.found", {})
     page.goto("/app")
-    hand = Hand()
-    hand.click(page.get_by_label("Find an id, a name or a text"))
+    counter = ClickCounter()
+    counter.click(page.get_by_label("Find an id, a name or a text"))
     page.keyboard.type(delivery)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="task.found")).to_be_visible()
-    assert hand.clicks == 1
+    assert counter.clicks == 1
 
 
 def test_document_page_shows_users_of_its_changes(page: Page) -> None:

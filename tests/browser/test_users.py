@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.watch import check_page
+from tests.browser.page_checks import check_page
 from tests.live_site import PASSWORD, LiveSite
 
 HEADERS = {"X-FW-CSRF": "1"}

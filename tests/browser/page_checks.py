@@ -57,7 +57,7 @@ EXPECTED: Final = (
 )  # fmt: skip
 
 
-class PageWatch:
+class PageErrors:
     """Collects what a page did wrong."""
 
     def __init__(self) -> None:
