@@ -21,7 +21,7 @@ from tests.live_site import SECRET, LiveSite, eventually
 DEVELOPMENT = {"FW_MODE": "development"}  # FW_CLOCK_OFFSET is taken there alone
 
 
-class TwoMinds:
+class LateRefusalReceiver:
     """A receiver that keeps its first request waiting and refuses it on demand."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class TwoMinds:
         self.refuse = threading.Event()
         outer = self
 
-        class TwoMindsHandler(http.server.BaseHTTPRequestHandler):
+        class LateRefusalHandler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["content-length"]))
                 outer.ids.append(self.headers["webhook-id"])
@@ -42,7 +42,7 @@ class TwoMinds:
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), TwoMindsHandler)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), LateRefusalHandler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -86,7 +86,7 @@ def worker_ahead(site: LiveSite) -> Iterator[None]:
 def test_late_outcome_does_not_overwrite_other_process(tmp_path: Path) -> None:
     """An outcome is written on condition of the lease's token, else it is dropped and logged
     (B-211)."""
-    receiver = TwoMinds()
+    receiver = LateRefusalReceiver()
     with LiveSite(tmp_path, apps=()) as site:
         site.add_manager()
         site.start(**DEVELOPMENT)

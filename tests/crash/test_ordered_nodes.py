@@ -26,8 +26,8 @@ DOCUMENTS = 3
 LEASE_SECONDS = 45  # of a Webhook with the default timeout
 
 
-class Saves:
-    """Saves one Note again and again, with the next number as its title, at each node in turn."""
+class NoteWriter:
+    """Saves one Note repeatedly, at each node in turn, with the next number as its title."""
 
     def __init__(self, note: str) -> None:
         self.note = note
@@ -84,15 +84,17 @@ def start(nodes: Sequence[LiveSite], number: int) -> None:
         list(pool.map(lambda node: node.start(**environ), nodes))
 
 
-def made(node: LiveSite, receiver: LiveReceiver) -> list[Saves]:
+def made(node: LiveSite, receiver: LiveReceiver) -> list[NoteWriter]:
     """Make an ordered Webhook and the Notes that it watches."""
     with node.client() as client:
         notes = [client.post("/api/resource/Note", json={"title": "0"}) for _ in range(DOCUMENTS)]
         make_webhook(client, receiver.url, ordering="document", on_insert=0, on_update=1)
-    return [Saves(note.json()["data"]["name"]) for note in notes]
+    return [NoteWriter(note.json()["data"]["name"]) for note in notes]
 
 
-def save_and_kill(nodes: Sequence[LiveSite], saves: Sequence[Saves], dice: random.Random) -> None:
+def save_and_kill(
+    nodes: Sequence[LiveSite], saves: Sequence[NoteWriter], dice: random.Random
+) -> None:
     """Save at both nodes, kill one, go on at the other, and kill that as well."""
     with nodes[0].client() as client:
         cookies = {"sid": client.cookies["sid"]}
