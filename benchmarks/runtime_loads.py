@@ -96,7 +96,7 @@ class Front(Actor):
         return await self.behind.ask(message, deadline=DEADLINE)
 
 
-class Uncounted(Exception):
+class MessagesNotHandled(Exception):
     """Raised when not every message was handled."""
 
 
@@ -275,7 +275,7 @@ async def fan_out(messages: int) -> float:
             await topic.publish(Item(number))
         for member in members:
             if await member.ask(ItemCount(), deadline=DEADLINE) != rounds:
-                raise Uncounted("a member has missed a message")
+                raise MessagesNotHandled("a member has missed a message")
         return messages / (perf_counter() - began)
 
 

@@ -23,7 +23,7 @@ _VICTIMS: Final = Budget(5, 24 * 60 * 60_000)  # however slow the machine is
 _KIB: Final = 1024
 
 
-class LockForgotten(Exception):
+class LockLost(Exception):
     """Raised when the victim's lock is not there any more."""
 
 
@@ -40,7 +40,7 @@ async def grown(count: int, folder: Path, tell: Callable[[str], None]) -> float:
             filled = time.perf_counter() - begun
             wait = await store.read(lambda tx: attempts.wait_of(tx, _counter("victim"), _VICTIMS))
             if wait is None:
-                raise LockForgotten(f"The lock is gone after {count} identifiers.")
+                raise LockLost(f"The lock is gone after {count} identifiers.")
             size = sum(f.stat().st_size for f in file.parent.iterdir()) / _KIB**2
             after, begun = _peak(), time.perf_counter()
             sweep = auth_batches(_BUDGET.window // 60_000)[2]

@@ -71,19 +71,23 @@ def load_all(port: int, askings: Sequence[RequestPlan]) -> Measured:
     Raises: WrongAnswer.
     """
     with selectors.DefaultSelector() as selector:
-        lots = [_Lot(asking) for asking in askings]
-        open_ones = [_Connection(port, lot) for lot in lots for _ in range(lot.asking.connections)]
+        all_counts = [_RequestCounts(asking) for asking in askings]
+        open_ones = [
+            _Connection(port, counts)
+            for counts in all_counts
+            for _ in range(counts.asking.connections)
+        ]
         begun = time.perf_counter()
         try:
             for connection in open_ones:
                 selector.register(connection.socket, selectors.EVENT_READ, connection)
                 connection.ask()
-            while any(lot.unanswered for lot in lots):
+            while any(counts.unanswered for counts in all_counts):
                 _serve(selector)
         finally:
             for connection in open_ones:
                 connection.socket.close()
-        seconds = [each for lot in lots for each in lot.seconds]
+        seconds = [each for counts in all_counts for each in counts.seconds]
         return Measured(len(seconds) / (time.perf_counter() - begun), seconds)
 
 
@@ -95,7 +99,7 @@ def _serve(selector: selectors.BaseSelector) -> None:
         key.data.read()
 
 
-class _Lot:
+class _RequestCounts:
     """How much of an asking is still to be sent, and to be answered."""
 
     def __init__(self, asking: RequestPlan) -> None:
@@ -108,22 +112,22 @@ class _Lot:
 class _Connection:
     """A connection with one request under way at most."""
 
-    def __init__(self, port: int, lot: _Lot) -> None:
+    def __init__(self, port: int, counts: _RequestCounts) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._lot = lot
+        self._lot = counts
         self._got = b""
         self._begun = 0.0
 
     def ask(self) -> None:
-        lot = self._lot
-        if lot.unsent is not None:
-            if not lot.unsent:
+        counts = self._lot
+        if counts.unsent is not None:
+            if not counts.unsent:
                 return
-            lot.unsent -= 1
+            counts.unsent -= 1
         self._got = b""
         self._begun = time.perf_counter()
-        self.socket.sendall(lot.asking.request)
+        self.socket.sendall(counts.asking.request)
 
     def read(self) -> None:
         part = self.socket.recv(_MAX_READ)
@@ -138,10 +142,10 @@ class _Connection:
             self._answered()
 
     def _answered(self) -> None:
-        lot = self._lot
-        if int(self._got[9:12]) != lot.asking.status:
+        counts = self._lot
+        if int(self._got[9:12]) != counts.asking.status:
             raise WrongAnswer(self._got.decode(errors="replace"))
-        if lot.asking.times is not None:
-            lot.seconds.append(time.perf_counter() - self._begun)
-            lot.unanswered -= 1
+        if counts.asking.times is not None:
+            counts.seconds.append(time.perf_counter() - self._begun)
+            counts.unanswered -= 1
         self.ask()

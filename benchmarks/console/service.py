@@ -65,7 +65,7 @@ async def serve(config: Config, hook: str, actors: int) -> None:
         pool = await _many(service.runtime, actors)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_beat, partial(_emit, service.site))
-            nursery.start_soon(_beat, _Poking(pool, actors))
+            nursery.start_soon(_beat, _MessageLoad(pool, actors))
             print(service.url, flush=True)
             await _until_the_input_ends(service)
             nursery.cancel_scope.cancel()
@@ -100,7 +100,7 @@ async def _beat(work: Callable[[], object]) -> None:
         await trio.sleep_until(due)
 
 
-class _Poking:
+class _MessageLoad:
     """Pokes the actors in turn, as many a second as there are deliveries."""
 
     def __init__(self, pool: KeyedPool, actors: int) -> None:

@@ -26,11 +26,11 @@ _ROOT: Final = Path(__file__).parents[2]
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
-class NotAsBusy(Exception):
+class TooFewDeliveries(Exception):
     """Raised when fewer deliveries arrived than were to."""
 
 
-class NothingSeen(Exception):
+class ConsoleNotUpdated(Exception):
     """Raised when the console did not show one view after the other."""
 
 
@@ -46,7 +46,7 @@ class BusyService:
     def share(self) -> float:
         """Return how much of a core the process takes in a window, in per cent.
 
-        Raises: NotAsBusy.
+        Raises: TooFewDeliveries.
         """
         arrived, spent, began = self.nginx.requests(), _cpu_seconds(self.pid), time.monotonic()
         time.sleep(WINDOW_SECONDS)
@@ -54,7 +54,7 @@ class BusyService:
         spent = _cpu_seconds(self.pid) - spent
         rate = (self.nginx.requests() - arrived) / seconds
         if rate < FEWEST * DELIVERIES_A_SECOND:
-            raise NotAsBusy(f"{rate:.0f} deliveries a second arrived.")
+            raise TooFewDeliveries(f"{rate:.0f} deliveries a second arrived.")
         return 100 * spent / seconds
 
 
@@ -82,7 +82,7 @@ def busy_service(folder: Path, nginx: Nginx, actors: int = ACTORS) -> Iterator[B
 def watching(busy: BusyService, fewest: float = 0.5) -> Iterator[None]:
     """Hold one console open, as a page does: views come as server-sent events.
 
-    Raises: NothingSeen when there were fewer views a second than `fewest`.
+    Raises: ConsoleNotUpdated when there were fewer views a second than `fewest`.
     """
     seen, over = [0], threading.Event()
     thread = threading.Thread(target=_take_views, args=(busy, seen, over), daemon=True)
@@ -94,7 +94,7 @@ def watching(busy: BusyService, fewest: float = 0.5) -> Iterator[None]:
         over.set()
         thread.join()
     if seen[0] < fewest * (time.monotonic() - began):
-        raise NothingSeen(f"{seen[0]} views came.")
+        raise ConsoleNotUpdated(f"{seen[0]} views came.")
 
 
 def _take_views(busy: BusyService, seen: list[int], over: threading.Event) -> None:

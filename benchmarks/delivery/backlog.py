@@ -32,7 +32,7 @@ class _MeasurementUndone(Exception):
     """Raised so that a claim which was only measured leaves nothing."""
 
 
-class _OneEach:
+class _OneSlotPerWebhook:
     """One place for each Webhook, as a dead receiver has."""
 
     exhausted = False
@@ -114,7 +114,7 @@ async def _claim_milliseconds(folder: Path) -> float:
 
         def claim(tx: Tx) -> None:
             began = time.perf_counter()
-            [_] = deliveries.claim(tx, _OneEach(), "measured").deliveries
+            [_] = deliveries.claim(tx, _OneSlotPerWebhook(), "measured").deliveries
             taken.append((time.perf_counter() - began) * 1000)
             raise _MeasurementUndone
 

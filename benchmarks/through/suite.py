@@ -47,7 +47,7 @@ Emitter = Callable[[Served, int], AbstractContextManager[Callable[[], None]]]
 """Prepares to emit so many events at a site; yields the function that does it."""
 
 
-class NotThrough(Exception):
+class EventsNotSent(Exception):
     """Raised when the store does not say in time of every event that it was sent."""
 
 
@@ -115,7 +115,7 @@ def through(url: str, events: int, emitter: Emitter, *, processes: int = 1) -> f
 
     The clock runs from the first emission until the store says of all that they were sent.
 
-    Raises: NotThrough.
+    Raises: EventsNotSent.
     """
     with _serving(url, processes) as served, emitter(served, events) as emit:
         began = time.perf_counter()
@@ -131,7 +131,7 @@ def memory_after(url: str, events: int, processes: int) -> list[float]:
 
     Of a page that several processes share each has its part.
 
-    Raises: NotThrough.
+    Raises: EventsNotSent.
     """
     with _serving(url, processes) as served, over_http(served, events) as emit:
         emit()
@@ -140,10 +140,10 @@ def memory_after(url: str, events: int, processes: int) -> list[float]:
         time.sleep(IDLE_SECONDS)
         record = site_files.read(SitePaths(served.folder).pid)
         if record is None:
-            raise NotThrough("The service has ended.")
+            raise EventsNotSent("The service has ended.")
         running = [each.pid for each in record.serving if each.pid is not None]
         if processes > 1 and len(running) != processes:
-            raise NotThrough(f"Of {processes} processes {len(running)} run.")
+            raise EventsNotSent(f"Of {processes} processes {len(running)} run.")
         others = set(_children(record.pid)) - set(running)  # the fork server
         return [proportional_megabytes(pid) for pid in (record.pid, *others, *running)]
 
@@ -157,7 +157,7 @@ def proportional_megabytes(pid: int) -> float:
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024 / 1e6
-    raise NotThrough(f"The system does not tell the memory of process {pid}.")
+    raise EventsNotSent(f"The system does not tell the memory of process {pid}.")
 
 
 @contextmanager
@@ -198,13 +198,13 @@ def over_http(served: Served, events: int) -> Iterator[Callable[[], None]]:
 
 
 def wait_until_sent(database: Path, events: int) -> None:
-    """Return when no event waits in this store, and all are Sent. Raises: NotThrough."""
+    """Return when no event waits in this store, and all are Sent. Raises: EventsNotSent."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as store:
         while store.execute(_LEFT).fetchone()[0]:
             if time.monotonic() > deadline:
-                raise NotThrough(f"Events are left after {DEADLINE_SECONDS:.0f} s.")
+                raise EventsNotSent(f"Events are left after {DEADLINE_SECONDS:.0f} s.")
             time.sleep(POLL_SECONDS)
         (sent,) = store.execute(_SENT).fetchone()
     if sent != events:
-        raise NotThrough(f"Of {events} events {sent} are Sent.")
+        raise EventsNotSent(f"Of {events} events {sent} are Sent.")

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.console import service, watched
 from benchmarks.console.suite import pairwise_means
-from benchmarks.console.watched import NotAsBusy, busy_service, watching
+from benchmarks.console.watched import TooFewDeliveries, busy_service, watching
 from benchmarks.nginx import running_nginx
 
 
@@ -28,5 +28,5 @@ def test_busy_service_reaches_load_while_watched(
             assert busy.share() > 0
         assert nginx.requests() > 1
         monkeypatch.setattr(watched, "FEWEST", 2.0 * service.DELIVERIES_A_SECOND)
-        with pytest.raises(NotAsBusy):
+        with pytest.raises(TooFewDeliveries):
             busy.share()

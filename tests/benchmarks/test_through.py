@@ -21,7 +21,7 @@ from benchmarks.rows import Effort
 from benchmarks.through import suite
 from benchmarks.through.producer import ProducerFailed, emit_all, producer
 from benchmarks.through.suite import (
-    NotThrough,
+    EventsNotSent,
     by_library,
     memory_after,
     proportional_megabytes,
@@ -120,11 +120,11 @@ def test_through_fails_unless_all_events_are_sent(
         store.executemany("INSERT INTO doc_webhook_delivery VALUES (?)", [("Sent",), (status,)])
     if status == "Sent":
         wait_until_sent(tmp_path / "fw.db", 2)
-        with pytest.raises(NotThrough, match="Of 3 events 2 are Sent"):
+        with pytest.raises(EventsNotSent, match="Of 3 events 2 are Sent"):
             wait_until_sent(tmp_path / "fw.db", 3)
     else:
         expected = "Events are left" if left else "Of 2 events 1 are Sent"
-        with pytest.raises(NotThrough, match=expected):
+        with pytest.raises(EventsNotSent, match=expected):
             wait_until_sent(tmp_path / "fw.db", 2)
 
 
