@@ -37,10 +37,10 @@ from supervisors.children import TaskStatus
 from tests.fw_actors.runtime.sample_actors import (
     AddNumber,
     Break,
-    Courteous,
     DiaryNote,
     Nap,
     SampleActor,
+    SlowLifecycle,
     StopSelf,
 )
 from tests.supervisors.orders import in_many_orders
@@ -58,7 +58,7 @@ async def test_start_child_returns_its_address_when_it_is_ready(runtime: Runtime
     """R-78."""
     diary: list[object] = []
     async with open_supervisor(runtime, "top", [actor_child("a", SampleActor)]) as supervisor:
-        ref = await supervisor.start_child(actor_child("b", lambda: Courteous(diary)))
+        ref = await supervisor.start_child(actor_child("b", lambda: SlowLifecycle(diary)))
         assert diary == ["hello"]
         assert ref == runtime.ref("b")
         assert await ref.ask(AddNumber(2)) == 2
@@ -73,7 +73,7 @@ async def test_stop_child_ends_it_in_order_and_frees_its_id(runtime: Runtime) ->
     diary: list[object] = []
     async with open_supervisor(runtime, "top", []) as supervisor:
         for _ in range(2):
-            ref = await supervisor.start_child(actor_child("b", lambda: Courteous(diary)))
+            ref = await supervisor.start_child(actor_child("b", lambda: SlowLifecycle(diary)))
             ref.tell(DiaryNote(1))
             assert await supervisor.stop_child("b")
             assert ids(supervisor) == []
@@ -176,7 +176,7 @@ async def test_start_child_counts_those_that_are_starting(runtime: Runtime) -> N
 
     async def start(id: str) -> None:
         try:
-            await supervisor.start_child(actor_child(id, Courteous))
+            await supervisor.start_child(actor_child(id, SlowLifecycle))
         except TooManyChildren:
             refused.append(id)
 
@@ -243,7 +243,7 @@ async def test_start_child_that_ends_too_early_raises_actor_gone(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop)
             with pytest.raises(ActorGone, match="'b' is not running"):
-                await supervisor.start_child(actor_child("b", Courteous))
+                await supervisor.start_child(actor_child("b", SlowLifecycle))
         assert ids(supervisor) == []
 
 
@@ -268,7 +268,7 @@ async def test_start_child_cancelled_stops_the_child_again(runtime: Runtime) -> 
     diary: list[object] = []
     async with open_supervisor(runtime, "top", []) as supervisor:
         with trio.move_on_after(0.5) as scope:
-            await supervisor.start_child(actor_child("b", lambda: Courteous(diary)))
+            await supervisor.start_child(actor_child("b", lambda: SlowLifecycle(diary)))
         assert scope.cancelled_caught
         assert trio.current_time() == 0.5
         await trio.sleep(5)
@@ -310,7 +310,7 @@ async def test_stop_child_during_a_restart_delay_ends_it(runtime: Runtime) -> No
 async def test_children_dynamic_stop_at_once_before_the_static_ones(runtime: Runtime) -> None:
     """R-75: a thousand connections with a second each do not take a thousand seconds."""
     diary: list[object] = []
-    specs = [actor_child("a", lambda: Courteous(diary))]
+    specs = [actor_child("a", lambda: SlowLifecycle(diary))]
     async with open_supervisor(runtime, "top", specs) as supervisor:
         for number in range(20):
             await supervisor.start_child(actor_child(f"c{number}", SampleActor))
@@ -355,7 +355,7 @@ async def test_start_child_during_a_group_restart_gets_ready(runtime: Runtime, a
         intensity=SLOW,
     ) as supervisor:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(supervisor.start_child, actor_child("b", Courteous))
+            nursery.start_soon(supervisor.start_child, actor_child("b", SlowLifecycle))
             await trio.sleep(at)
             runtime.ref("a").tell(Break())
         await trio.sleep(10)
@@ -370,12 +370,12 @@ async def test_start_child_during_a_stop_is_refused(runtime: Runtime) -> None:
 
     async def start(id: str) -> None:
         try:
-            await supervisor.start_child(actor_child(id, Courteous))
+            await supervisor.start_child(actor_child(id, SlowLifecycle))
         except ActorGone:
             gone.append(id)
 
     async with trio.open_nursery() as nursery:
-        async with open_supervisor(runtime, "top", [actor_child("a", Courteous)]) as supervisor:
+        async with open_supervisor(runtime, "top", [actor_child("a", SlowLifecycle)]) as supervisor:
             nursery.start_soon(start, "b")
             await trio.sleep(0.5)
         nursery.start_soon(start, "c")

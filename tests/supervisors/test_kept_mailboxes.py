@@ -20,12 +20,12 @@ from tests.fw_actors.runtime.sample_actors import (
     AddNumber,
     Begin,
     Break,
-    Courteous,
     DiaryNote,
     Keep,
     Nap,
     SampleActor,
     SampleThatWaits,
+    SlowLifecycle,
 )
 from tests.supervisors.orders import in_many_orders
 
@@ -85,7 +85,7 @@ async def test_sibling_with_a_full_mailbox_keeps_its_waiting_senders(runtime: Ru
 async def test_sibling_ends_in_order_before_its_successor_starts(runtime: Runtime) -> None:
     """R-76: `stopping` runs, and a suspended actor ends as well."""
     diary: list[object] = []
-    specs = [actor_child("bad", SampleActor), actor_child("good", lambda: Courteous(diary))]
+    specs = [actor_child("bad", SampleActor), actor_child("good", lambda: SlowLifecycle(diary))]
     async with open_supervisor(runtime, "top", specs, strategy=Strategy.ONE_FOR_ALL):
         runtime.ref("good").suspend()
         runtime.ref("good").tell(DiaryNote(1))

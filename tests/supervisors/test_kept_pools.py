@@ -18,7 +18,6 @@ from tests.fw_actors.runtime.sample_actors import (
     AddNumber,
     Begin,
     Break,
-    Courteous,
     DiaryNote,
     Keep,
     Later,
@@ -26,6 +25,7 @@ from tests.fw_actors.runtime.sample_actors import (
     Nap,
     SampleActor,
     SampleThatWaits,
+    SlowLifecycle,
 )
 from tests.supervisors.orders import in_many_orders
 
@@ -89,7 +89,7 @@ async def test_pool_keeps_senders_that_wait_for_room(runtime: Runtime) -> None:
 async def test_pool_runs_stopping_of_each_instance_before_the_next_one(runtime: Runtime) -> None:
     """R-13, R-76: of an idle one and of one with messages."""
     diary: list[object] = []
-    pool = KeyedPool(runtime, "p", lambda key: Courteous(diary))
+    pool = KeyedPool(runtime, "p", lambda key: SlowLifecycle(diary))
     specs = [actor_child("bad", SampleActor), pool_child("p", pool)]
     async with open_supervisor(runtime, "top", specs, strategy=Strategy.ONE_FOR_ALL):
         await pool["idle"].ask(AddNumber(1))

@@ -56,7 +56,7 @@ class StubbornStart(SampleActor):
             await trio.sleep(10)
 
 
-class DeafNapper(SampleActor):
+class IgnoresCancellation(SampleActor):
     """A nap is not to be disturbed."""
 
     async def nap(self, message: Nap) -> int:
@@ -164,7 +164,7 @@ def test_start_limit_must_be_positive(seconds: float) -> None:
         actor_child("a", SampleActor, start_seconds=seconds)
 
 
-@pytest.mark.parametrize("kind", [DeafNapper, Swallower, SampleActor])
+@pytest.mark.parametrize("kind", [IgnoresCancellation, Swallower, SampleActor])
 @in_many_orders
 async def test_late_stop_of_a_single_actor_logs_its_location(
     runtime: Runtime, log: LogBook, kind: type[SampleActor]
@@ -184,7 +184,7 @@ async def test_late_stop_of_a_supervised_actor_is_logged_once(
     runtime: Runtime, log: LogBook
 ) -> None:
     """R-63."""
-    specs = [actor_child("a", DeafNapper, shutdown_seconds=1.0)]
+    specs = [actor_child("a", IgnoresCancellation, shutdown_seconds=1.0)]
     async with open_supervisor(runtime, "top", [supervisor_child("inner", specs)]):
         runtime.ref("a").tell(Nap(3.0))
         await wait_all_tasks_blocked()

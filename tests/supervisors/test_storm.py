@@ -37,13 +37,13 @@ from tests.fw_actors.runtime.sample_actors import (
     AddNumber,
     Begin,
     Break,
-    Courteous,
     DiaryNote,
     Keep,
     Later,
     Nap,
     SampleActor,
     SampleThatWaits,
+    SlowLifecycle,
     StopSelf,
 )
 from tests.supervisors.orders import in_many_orders
@@ -53,7 +53,7 @@ STOP_SECONDS = 8.0
 CREW_MAILBOXES = [MailboxPolicy(capacity=4, overflow=overflow) for overflow in Overflow]
 
 
-class Storm:
+class RandomCallers:
     """Callers that ask and send at random."""
 
     def __init__(self, runtime: Runtime, seed: int) -> None:
@@ -70,7 +70,7 @@ class Storm:
     def tree(self) -> list[ChildSpec]:
         inner = supervisor_child(
             "inner",
-            [actor_child("b", Courteous), actor_child("c", SampleActor)],
+            [actor_child("b", SlowLifecycle), actor_child("c", SampleActor)],
             strategy=self.dice.choice(list(Strategy)),
             intensity=RestartIntensity(restarts=2),
         )
@@ -89,7 +89,7 @@ class Storm:
                 nursery.start_soon(self._call)
 
     def _make(self, key: str) -> SampleActor:
-        return Courteous() if int(key) % 3 == 0 else SampleActor()
+        return SlowLifecycle() if int(key) % 3 == 0 else SampleActor()
 
     async def _call(self) -> None:
         dice = self.dice
@@ -122,7 +122,7 @@ class Storm:
         if dice.random() < 0.4:
             await host.stop_child(name)
         else:
-            make = dice.choice([SampleActor, Courteous])
+            make = dice.choice([SampleActor, SlowLifecycle])
             await host.start_child(actor_child(name, make, restart=dice.choice(list(Restart))))
 
     def _someone(self) -> Ref:
@@ -136,24 +136,24 @@ class Storm:
 
 @in_many_orders
 async def test_supervisor_survives_a_storm_and_stops_in_time(runtime: Runtime, seed: int) -> None:
-    storm = Storm(runtime, seed)
-    seconds = storm.dice.uniform(1, 30)
+    callers = RandomCallers(runtime, seed)
+    seconds = callers.dice.uniform(1, 30)
     with suppress(SupervisorFailed), trio.move_on_after(seconds):
         async with open_supervisor(
             runtime,
             "top",
-            storm.tree(),
-            strategy=storm.dice.choice(list(Strategy)),
+            callers.tree(),
+            strategy=callers.dice.choice(list(Strategy)),
             intensity=RestartIntensity(restarts=20),
             stop_seconds=STOP_SECONDS,
             limit=6,
-        ) as storm.top:
-            await storm.rage()
+        ) as callers.top:
+            await callers.rage()
     assert trio.current_time() <= seconds + STOP_SECONDS
     await trio.sleep(3)
-    assert len(storm.pool) == 0
-    assert (storm.crew.free, storm.crew.depth, storm.crew.waiting) == (0, 0, 0)
-    assert (len(storm.topic), storm.topic.snapshot().waiting) == (0, 0)
+    assert len(callers.pool) == 0
+    assert (callers.crew.free, callers.crew.depth, callers.crew.waiting) == (0, 0, 0)
+    assert (len(callers.topic), callers.topic.snapshot().waiting) == (0, 0)
     assert len(runtime.deadlines) == 0
     workers = runtime.workers.statistics()
     assert (workers.alive, workers.queued) == (workers.parked, 0)

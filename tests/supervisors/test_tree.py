@@ -30,11 +30,11 @@ from supervisors.children import TaskFunction, TaskStatus
 from tests.fw_actors.runtime.sample_actors import (
     AddNumber,
     Break,
-    Courteous,
     DiaryNote,
     Nap,
     SampleActor,
     SampleThatWaits,
+    SlowLifecycle,
     StopSelf,
 )
 from tests.supervisors.orders import in_many_orders
@@ -245,7 +245,7 @@ async def test_supervisor_cancelled_stops_in_order(runtime: Runtime) -> None:
     diary: Diary = []
     specs = [
         task_child("a", task(diary, "a")),
-        actor_child("b", lambda: Courteous(diary)),
+        actor_child("b", lambda: SlowLifecycle(diary)),
         task_child("c", task(diary, "c")),
     ]
     with trio.move_on_after(10) as scope:
@@ -367,7 +367,7 @@ async def test_escalation_is_a_failure_for_the_parent(runtime: Runtime) -> None:
 @in_many_orders
 async def test_child_pool_is_closed_in_order(runtime: Runtime) -> None:
     diary: Diary = []
-    pool = KeyedPool(runtime, "pool", lambda key: Courteous(diary))
+    pool = KeyedPool(runtime, "pool", lambda key: SlowLifecycle(diary))
     specs = [task_child("a", task(diary, "a")), pool_child("pool", pool)]
     async with open_supervisor(runtime, "top", specs):
         pool["k"].tell(DiaryNote(1))
@@ -384,7 +384,7 @@ async def test_supervisor_stop_from_its_own_child_is_a_deadlock(
 ) -> None:
     cycles: list[tuple[str, ...]] = []
 
-    class Rebel(SampleActor):
+    class StopsItsSupervisor(SampleActor):
         async def add(self, message: AddNumber) -> int:
             try:
                 await supervisor.stop(trio.current_time() + 5.0)
@@ -392,7 +392,7 @@ async def test_supervisor_stop_from_its_own_child_is_a_deadlock(
                 cycles.append(cycle.cycle)
             return 1
 
-    inner = supervisor_child("inner", [actor_child("rebel", Rebel)])
+    inner = supervisor_child("inner", [actor_child("rebel", StopsItsSupervisor)])
     async with open_supervisor(
         runtime, "top", [actor_child("a", SampleActor), inner]
     ) as supervisor:
@@ -548,13 +548,15 @@ async def test_supervisor_cancelled_before_start_starts_nothing(
     diary: Diary = []
     with trio.CancelScope() as scope:
         scope.cancel()
-        async with open_supervisor(runtime, "top", [actor_child("a", lambda: Courteous(diary))]):
+        async with open_supervisor(
+            runtime, "top", [actor_child("a", lambda: SlowLifecycle(diary))]
+        ):
             diary.append("open")
     assert (diary, trio.current_time()) == ([], 0.0)
 
 
 async def give_up_while_cancelled(runtime: Runtime, scope: trio.CancelScope) -> None:
-    children = [actor_child("slow", Courteous), actor_child("a", SampleActor)]
+    children = [actor_child("slow", SlowLifecycle), actor_child("a", SampleActor)]
     async with open_supervisor(runtime, "top", children, intensity=RestartIntensity(restarts=0)):
         runtime.ref("a").tell(Break())
         await wait_all_tasks_blocked()

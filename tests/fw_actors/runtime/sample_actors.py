@@ -170,7 +170,7 @@ class SampleActor(Actor):
         return {"sum": self.sum}
 
 
-class Courteous(SampleActor):
+class SlowLifecycle(SampleActor):
     """Writes its start and its stop into the diary; each takes a second."""
 
     async def started(self) -> None:

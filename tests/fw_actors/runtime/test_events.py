@@ -28,12 +28,12 @@ from tests.fw_actors.runtime.sample_actors import (
     AddNumber,
     Begin,
     Break,
-    Courteous,
     DiaryNote,
     Forward,
     Nap,
     SampleActor,
     SampleThatRefuses,
+    SlowLifecycle,
 )
 
 K = EventKind
@@ -51,7 +51,7 @@ def told(events: Listener[RuntimeEvent]) -> list[tuple[EventKind, str]]:
 
 async def test_start_and_stop_are_events(runtime: Runtime, events: Listener[RuntimeEvent]) -> None:
     """R-106."""
-    async with runtime.running("a", Courteous):
+    async with runtime.running("a", SlowLifecycle):
         await wait_all_tasks_blocked()
     first, second = events.take_all()
     assert (first.kind, first.name, first.at) == (K.STARTED, "a", 1_700_000_001_000)
@@ -95,7 +95,7 @@ async def test_keyed_actors_are_passivated_or_stopped(
 ) -> None:
     """R-106."""
     pool = KeyedPool(
-        runtime, "p", lambda key: Courteous() if key == "c" else SampleActor(), capacity=9
+        runtime, "p", lambda key: SlowLifecycle() if key == "c" else SampleActor(), capacity=9
     )
     for key in "abc":
         await pool[key].ask(AddNumber(1), deadline=9.0)

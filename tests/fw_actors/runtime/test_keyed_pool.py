@@ -27,7 +27,6 @@ from tests.fw_actors.runtime.sample_actors import (
     AddNumber,
     Begin,
     Break,
-    Courteous,
     DiaryNote,
     Give,
     Keep,
@@ -35,6 +34,7 @@ from tests.fw_actors.runtime.sample_actors import (
     Nap,
     SampleActor,
     SampleThatRefuses,
+    SlowLifecycle,
     StopSelf,
 )
 
@@ -148,9 +148,9 @@ async def test_keyed_pool_message_during_stopping_reaches_next_instance(
     diary: list[Any] = []
     made: list[str] = []
 
-    def make(key: str) -> Courteous:
+    def make(key: str) -> SlowLifecycle:
         made.append(key)
-        return Courteous(diary)
+        return SlowLifecycle(diary)
 
     pool = KeyedPool(runtime, "p", make, idle_seconds=10.0)
     pool["a"].tell(DiaryNote(1))
@@ -238,7 +238,7 @@ async def test_keyed_pool_full_mailbox_affects_one_key_only(runtime: Runtime) ->
 
 async def test_keyed_pool_close_lets_messages_and_work_finish(runtime: Runtime) -> None:
     diary: list[Any] = []
-    pool = KeyedPool(runtime, "p", lambda key: Courteous(diary))
+    pool = KeyedPool(runtime, "p", lambda key: SlowLifecycle(diary))
     pool["a"].tell(Begin(5.0))
     pool["a"].tell(DiaryNote(1))
     pool["a"].tell(Later(1000.0, 1))

@@ -12,18 +12,18 @@ from fw_actors.runtime import ActorFailed, ActorGone, DeadLetterReason, Message,
 from fw_actors.runtime.testing import LogBook
 from tests.fw_actors.runtime.sample_actors import (
     AddNumber,
-    Courteous,
     DiaryNote,
     Nap,
     SampleActor,
     SampleThatWaits,
+    SlowLifecycle,
     StopSelf,
 )
 
 
 async def test_actor_started_and_stopping_enclose_the_messages(runtime: Runtime) -> None:
     diary: list[Any] = []
-    async with runtime.running("a", lambda: Courteous(diary)) as ref:
+    async with runtime.running("a", lambda: SlowLifecycle(diary)) as ref:
         assert diary == ["hello"]
         ref.tell(DiaryNote(1))
     assert diary == ["hello", 1, "bye"]
@@ -34,7 +34,7 @@ async def test_actor_handles_early_messages_after_started(
 ) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")
-    nursery.start_soon(cell.run, lambda: Courteous(diary))
+    nursery.start_soon(cell.run, lambda: SlowLifecycle(diary))
     await wait_all_tasks_blocked()
     assert runtime.ref("a").tell(DiaryNote(1))
     await trio.sleep(2)
@@ -46,7 +46,7 @@ async def test_actor_can_stop_itself(runtime: Runtime) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
-        await nursery.start(cell.run, lambda: Courteous(diary))
+        await nursery.start(cell.run, lambda: SlowLifecycle(diary))
         cell.tell(StopSelf())
         cell.tell(DiaryNote(1))
         await trio.lowlevel.checkpoint()

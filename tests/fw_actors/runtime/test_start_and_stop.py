@@ -10,7 +10,13 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.runtime import ActorGone, DeadLetterReason, KeyedPool, MailboxPolicy, Runtime
-from tests.fw_actors.runtime.sample_actors import AddNumber, Courteous, DiaryNote, Nap, SampleActor
+from tests.fw_actors.runtime.sample_actors import (
+    AddNumber,
+    DiaryNote,
+    Nap,
+    SampleActor,
+    SlowLifecycle,
+)
 
 
 async def test_stop_before_start_has_no_effect(runtime: Runtime) -> None:
@@ -42,7 +48,7 @@ async def test_stop_during_start_is_ordered(runtime: Runtime) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(cell.run, lambda: Courteous(diary))
+        nursery.start_soon(cell.run, lambda: SlowLifecycle(diary))
         await wait_all_tasks_blocked()
         cell.tell(DiaryNote(1))
         cell.stop(trio.current_time() + 5.0)
@@ -55,7 +61,7 @@ async def test_stop_during_start_is_shown_after_it(runtime: Runtime) -> None:
     """R-80: also while the messages in the mailbox are handled."""
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(cell.run, Courteous)
+        nursery.start_soon(cell.run, SlowLifecycle)
         await wait_all_tasks_blocked()
         cell.tell(Nap(2.0))
         cell.stop(trio.current_time() + 9.0)
@@ -67,7 +73,7 @@ async def test_stop_during_long_start_cancels_it(runtime: Runtime) -> None:
     diary: list[Any] = []
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(cell.run, lambda: Courteous(diary))
+        nursery.start_soon(cell.run, lambda: SlowLifecycle(diary))
         await wait_all_tasks_blocked()
         cell.tell(DiaryNote(1))
         cell.stop(trio.current_time() + 0.5)
@@ -91,7 +97,7 @@ async def test_restart_after_stop_has_an_empty_mailbox(
 
 async def test_pool_closed_twice_waits_for_one_end(runtime: Runtime) -> None:
     diary: list[Any] = []
-    pool = KeyedPool(runtime, "p", lambda key: Courteous(diary))
+    pool = KeyedPool(runtime, "p", lambda key: SlowLifecycle(diary))
     pool["a"].tell(DiaryNote(1))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(pool.close)

@@ -21,7 +21,7 @@ SCRIPT = Path(__file__).with_name("fake_service.py")
 
 
 @dataclass
-class Fakes:
+class FakeServices:
     """Starts fake services on one folder."""
 
     paths: SitePaths
@@ -75,7 +75,7 @@ def paths(tmp_path: Path) -> SitePaths:
 
 
 @pytest.fixture
-def fakes(paths: SitePaths) -> Iterator[Fakes]:
-    made = Fakes(paths)
+def fakes(paths: SitePaths) -> Iterator[FakeServices]:
+    made = FakeServices(paths)
     yield made
     made.end_all()

@@ -22,16 +22,16 @@ from supervisors.service.site_files import (
     StartFailed,
     StillStarting,
 )
-from tests.supervisors.service.conftest import Fakes
+from tests.supervisors.service.conftest import FakeServices
 
 
-def start(fakes: Fakes, behaviour: str = "obeys", seconds: float = 30) -> ServiceStatus:
+def start(fakes: FakeServices, behaviour: str = "obeys", seconds: float = 30) -> ServiceStatus:
     return background.start(
         fakes.paths, fakes.command(behaviour), os.environ, ready_seconds=seconds
     )
 
 
-def test_start_and_stop_return_when_done(fakes: Fakes, paths: SitePaths) -> None:
+def test_start_and_stop_return_when_done(fakes: FakeServices, paths: SitePaths) -> None:
     assert background.status(paths) == ServiceStatus(RunState.STOPPED)
     started = start(fakes)
     assert started.state is RunState.RUNNING
@@ -42,20 +42,22 @@ def test_start_and_stop_return_when_done(fakes: Fakes, paths: SitePaths) -> None
     assert background.stop(paths) is Stopped.NOT_RUNNING
 
 
-def test_background_service_is_detached_from_the_terminal(fakes: Fakes, paths: SitePaths) -> None:
+def test_background_service_is_detached_from_the_terminal(
+    fakes: FakeServices, paths: SitePaths
+) -> None:
     started = start(fakes)
     assert started.pid is not None
     assert os.getsid(started.pid) == started.pid != os.getsid(0)
     background.stop(paths)
 
 
-def test_start_leaves_a_running_service_alone(fakes: Fakes, paths: SitePaths) -> None:
+def test_start_leaves_a_running_service_alone(fakes: FakeServices, paths: SitePaths) -> None:
     first = start(fakes)
     assert start(fakes) == first
     background.stop(paths)
 
 
-def test_failed_start_shows_its_own_log_lines(fakes: Fakes, paths: SitePaths) -> None:
+def test_failed_start_shows_its_own_log_lines(fakes: FakeServices, paths: SitePaths) -> None:
     paths.log.write_text("a line of last week\n")
     with pytest.raises(StartFailed, match="exit code 1") as caught:
         start(fakes, "refuses")
@@ -63,12 +65,12 @@ def test_failed_start_shows_its_own_log_lines(fakes: Fakes, paths: SitePaths) ->
     assert background.status(paths).state is RunState.STOPPED
 
 
-def test_killed_start_names_the_signal(fakes: Fakes) -> None:
+def test_killed_start_names_the_signal(fakes: FakeServices) -> None:
     with pytest.raises(StartFailed, match="ended by SIGKILL"):
         background.start(fakes.paths, ["/bin/sh", "-c", "kill -9 $$"], os.environ)
 
 
-def test_slow_start_is_reported_and_continues(fakes: Fakes, paths: SitePaths) -> None:
+def test_slow_start_is_reported_and_continues(fakes: FakeServices, paths: SitePaths) -> None:
     with pytest.raises(StillStarting, match="fw status"):
         start(fakes, "never ready", seconds=0.5)
     now = background.status(paths)
@@ -79,7 +81,7 @@ def test_slow_start_is_reported_and_continues(fakes: Fakes, paths: SitePaths) ->
     assert background.stop(paths) is Stopped.GRACEFULLY
 
 
-def test_background_log_is_private_and_appended(fakes: Fakes, paths: SitePaths) -> None:
+def test_background_log_is_private_and_appended(fakes: FakeServices, paths: SitePaths) -> None:
     for _ in range(2):
         start(fakes)
         background.stop(paths)
@@ -87,7 +89,7 @@ def test_background_log_is_private_and_appended(fakes: Fakes, paths: SitePaths) 
     assert stat.S_IMODE(paths.log.stat().st_mode) == 0o600
 
 
-def test_pid_file_of_a_killed_service_is_ignored(fakes: Fakes, paths: SitePaths) -> None:
+def test_pid_file_of_a_killed_service_is_ignored(fakes: FakeServices, paths: SitePaths) -> None:
     process = fakes.ready()
     process.kill()
     process.communicate()
@@ -142,7 +144,7 @@ def test_status_shows_the_processes_that_a_killed_supervisor_has_left(paths: Sit
 
 
 def test_stop_signals_again_and_then_kills(
-    fakes: Fakes, paths: SitePaths, monkeypatch: pytest.MonkeyPatch
+    fakes: FakeServices, paths: SitePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = tuple((number, 0.3) for number in (signal.SIGTERM, signal.SIGTERM))
     monkeypatch.setattr(background, "STOP_STEPS", (*quick, (signal.SIGKILL, 10.0)))
@@ -154,7 +156,7 @@ def test_stop_signals_again_and_then_kills(
 
 
 def test_stop_that_took_too_long_is_not_called_graceful(
-    fakes: Fakes, paths: SitePaths, monkeypatch: pytest.MonkeyPatch
+    fakes: FakeServices, paths: SitePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """O-32: the service has ended itself at once."""
     fakes.ready()

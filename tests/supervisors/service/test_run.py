@@ -9,7 +9,7 @@ import pytest
 
 from supervisors.service import site_files
 from supervisors.service.site_files import SitePaths, is_held
-from tests.supervisors.service.conftest import Fakes
+from tests.supervisors.service.conftest import FakeServices
 
 
 def begin_to_stop(process: subprocess.Popen[str]) -> None:
@@ -27,7 +27,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_service_runs_until_a_signal_and_cleans_up(
-    fakes: Fakes, paths: SitePaths, number: signal.Signals
+    fakes: FakeServices, paths: SitePaths, number: signal.Signals
 ) -> None:
     process = fakes.ready()
     assert is_held(paths.lock)
@@ -44,7 +44,7 @@ def test_service_runs_until_a_signal_and_cleans_up(
     ] * 3
 
 
-def test_second_service_on_a_site_is_refused(fakes: Fakes, paths: SitePaths) -> None:
+def test_second_service_on_a_site_is_refused(fakes: FakeServices, paths: SitePaths) -> None:
     first = fakes.ready()
     code, said = ended(fakes.begin())
     assert code == 1
@@ -55,7 +55,7 @@ def test_second_service_on_a_site_is_refused(fakes: Fakes, paths: SitePaths) -> 
     assert first.poll() is None
 
 
-def test_service_starts_after_a_killed_one(fakes: Fakes, paths: SitePaths) -> None:
+def test_service_starts_after_a_killed_one(fakes: FakeServices, paths: SitePaths) -> None:
     first = fakes.ready()
     first.kill()
     first.communicate()
@@ -66,7 +66,7 @@ def test_service_starts_after_a_killed_one(fakes: Fakes, paths: SitePaths) -> No
     assert said.pid == second.pid
 
 
-def test_signal_during_the_start_ends_with_code_0(fakes: Fakes, paths: SitePaths) -> None:
+def test_signal_during_the_start_ends_with_code_0(fakes: FakeServices, paths: SitePaths) -> None:
     process = fakes.starting()
     said = site_files.read(paths.pid)
     assert said is not None
@@ -76,7 +76,7 @@ def test_signal_during_the_start_ends_with_code_0(fakes: Fakes, paths: SitePaths
     assert not paths.pid.exists()
 
 
-def test_second_signal_stops_at_once_with_code_1(fakes: Fakes) -> None:
+def test_second_signal_stops_at_once_with_code_1(fakes: FakeServices) -> None:
     process = fakes.ready("drains for ever")
     begin_to_stop(process)
     process.terminate()
@@ -85,7 +85,7 @@ def test_second_signal_stops_at_once_with_code_1(fakes: Fakes) -> None:
     assert "stopped at once: a second signal came" in said
 
 
-def test_third_signal_kills_a_hanging_service(fakes: Fakes) -> None:
+def test_third_signal_kills_a_hanging_service(fakes: FakeServices) -> None:
     process = fakes.ready("ignores the end")
     begin_to_stop(process)
     process.terminate()
@@ -94,7 +94,7 @@ def test_third_signal_kills_a_hanging_service(fakes: Fakes) -> None:
     assert process.returncode == -signal.SIGTERM
 
 
-def test_second_signal_ends_a_service_that_hangs(fakes: Fakes) -> None:
+def test_second_signal_ends_a_service_that_hangs(fakes: FakeServices) -> None:
     """O-32: a thread of the store waits for ever for a server that has frozen."""
     process = fakes.ready("ignores the end")
     begin_to_stop(process)
@@ -104,14 +104,14 @@ def test_second_signal_ends_a_service_that_hangs(fakes: Fakes) -> None:
     assert "the process ends without waiting for its threads" in said
 
 
-def test_permanently_failed_service_ends_the_process(fakes: Fakes, paths: SitePaths) -> None:
+def test_permanently_failed_service_ends_the_process(fakes: FakeServices, paths: SitePaths) -> None:
     code, said = ended(fakes.ready("fails"))
     assert code == 1
     assert "its restarts did not help" in said
     assert not paths.pid.exists()
 
 
-def test_refused_start_leaves_no_pid_file(fakes: Fakes, paths: SitePaths) -> None:
+def test_refused_start_leaves_no_pid_file(fakes: FakeServices, paths: SitePaths) -> None:
     process = fakes.begin("refuses")
     stdout, stderr = process.communicate(timeout=30)
     assert (process.returncode, stdout) == (1, "")

@@ -25,7 +25,7 @@ from supervisors.service.site_files import ServeLock, SitePaths
 from supervisors.service.systemd import READY, STOPPING, WATCHDOG, Notifier
 from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
-from tests.supervisors.service.conftest import Fakes
+from tests.supervisors.service.conftest import FakeServices
 from tests.supervisors.service.fake_service import FakeService
 
 
@@ -120,7 +120,7 @@ async def test_notifier_asks_nothing_if_there_is_no_watchdog() -> None:
     await Notifier("/nowhere").keep_awake(answers)
 
 
-def test_service_notifies_the_watchdog_until_it_stops(fakes: Fakes, tmp_path: Path) -> None:
+def test_service_notifies_the_watchdog_until_it_stops(fakes: FakeServices, tmp_path: Path) -> None:
     with listening(str(tmp_path / "notify")) as systemd:
         systemd.settimeout(20)
         environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "150000"}
@@ -159,7 +159,7 @@ async def test_long_start_extends_the_time_until_it_is_ready(
             nursery.cancel_scope.cancel()
 
 
-def test_watchdog_is_not_notified_by_a_hanging_service(fakes: Fakes, tmp_path: Path) -> None:
+def test_watchdog_is_not_notified_by_a_hanging_service(fakes: FakeServices, tmp_path: Path) -> None:
     with listening(str(tmp_path / "notify")) as systemd:
         systemd.settimeout(20)
         environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "90000"}

@@ -7,7 +7,7 @@ import pytest
 from supervisors.service import background
 from supervisors.service.site_files import RunBySystemd, SitePaths
 from supervisors.service.systemd import Unit, unit_from_facts, without_unit
-from tests.supervisors.service.conftest import Fakes
+from tests.supervisors.service.conftest import FakeServices
 
 SYSTEM = "0::/system.slice/fw.service\n"
 OF_A_USER = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/fw.service\n"
@@ -43,7 +43,7 @@ def test_unit_command_names_the_manager_and_the_unit() -> None:
     assert Unit("").command("stop") == "systemctl stop UNIT"
 
 
-def test_stop_of_a_systemd_service_is_refused(fakes: Fakes, paths: SitePaths) -> None:
+def test_stop_of_a_systemd_service_is_refused(fakes: FakeServices, paths: SitePaths) -> None:
     process = fakes.ready(NOTIFY_SOCKET="/nowhere/notify")
     with pytest.raises(RunBySystemd, match=f"process {process.pid}.*use: systemctl .*restart "):
         background.stop(paths, "restart")
