@@ -30,7 +30,7 @@ CLAIMED = "203.0.113.7"
 
 
 @dataclass(frozen=True)
-class Balanced:
+class LoadBalancedNodes:
     """Nodes and the proxy before them."""
 
     nodes: list[LiveSite]
@@ -51,7 +51,7 @@ class Balanced:
 @pytest.fixture(scope="module")
 def balanced(
     tmp_path_factory: pytest.TempPathFactory, cluster: PostgresCluster
-) -> Iterator[Balanced]:
+) -> Iterator[LoadBalancedNodes]:
     folder = tmp_path_factory.mktemp("balanced")
     authority = trustme.CA()
     certificate = authority.issue_cert(PROXY)
@@ -71,7 +71,7 @@ def balanced(
         for number, node in enumerate(nodes):
             text = text.replace(f"10.0.0.1{number + 1}:8000", node.url.removeprefix("http://"))
         with nginx(folder, text, port):
-            yield Balanced(nodes, f"https://{PROXY}:{port}", trusting)
+            yield LoadBalancedNodes(nodes, f"https://{PROXY}:{port}", trusting)
 
 
 def sign_in(client: httpx.Client) -> dict[str, str]:
@@ -89,7 +89,7 @@ def own_address(client: httpx.Client) -> str:
     return str(found)
 
 
-def test_session_is_valid_at_each_node(balanced: Balanced) -> None:
+def test_session_is_valid_at_each_node(balanced: LoadBalancedNodes) -> None:
     """O-37."""
     with balanced.client("127.0.0.2") as client:
         cookie = sign_in(client)
@@ -102,7 +102,7 @@ def test_session_is_valid_at_each_node(balanced: Balanced) -> None:
             assert httpx.get(f"{node.url}/api/boot", cookies=cookie).json()["user"] is None
 
 
-def test_client_address_is_seen_by_proxy(balanced: Balanced) -> None:
+def test_client_address_is_seen_by_proxy(balanced: LoadBalancedNodes) -> None:
     """A forged address is ignored with and without the proxy (H-92, O-40)."""
     with balanced.client("127.0.0.2") as client:
         sign_in(client)
@@ -114,7 +114,7 @@ def test_client_address_is_seen_by_proxy(balanced: Balanced) -> None:
         assert own_address(client) == "127.0.0.3"
 
 
-def test_wrong_passwords_count_across_the_nodes(balanced: Balanced) -> None:
+def test_wrong_passwords_count_across_the_nodes(balanced: LoadBalancedNodes) -> None:
     """The proxy spreads them; the budget of five is one (O-37)."""
     with balanced.client("127.0.0.4") as client:
         body = {"usr": "somebody", "pwd": "wrong"}
@@ -122,12 +122,12 @@ def test_wrong_passwords_count_across_the_nodes(balanced: Balanced) -> None:
     assert answers == [401] * 4 + [429] * 2
 
 
-def test_metrics_are_closed_to_clients(balanced: Balanced) -> None:
+def test_metrics_are_closed_to_clients(balanced: LoadBalancedNodes) -> None:
     with balanced.client("127.0.0.2") as client:
         assert client.get("/metrics").status_code == 403
 
 
-def test_remaining_node_serves_after_kill(balanced: Balanced) -> None:
+def test_remaining_node_serves_after_kill(balanced: LoadBalancedNodes) -> None:
     """Reads, writes and sign-ins; the last test of this module, because it kills a node (O-37)."""
     first, second = balanced.nodes
     with balanced.client("127.0.0.2") as client:

@@ -18,7 +18,7 @@ EVENTS = 8
 
 
 @dataclass
-class Scene:
+class HangingReceiverSite:
     """A service beside a receiver that hangs, with `deliveries` for it, all of them due."""
 
     site: LiveSite
@@ -37,7 +37,7 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def blocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HangingReceiverSite]:
     with LiveReceiver(None) as hanging, LiveSite(tmp_path_factory.mktemp("waiting")) as site:
         made = (
             f'fw.new_doc("Webhook", url="{hanging.url}", event_type="Custom", timeout=60, '
@@ -57,72 +57,75 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         site.add_manager()
         site.start()
         eventually(lambda: hanging.ids)
-        yield Scene(site, hanging.url.removesuffix("/hook"), webhook, deliveries)
+        yield HangingReceiverSite(site, hanging.url.removesuffix("/hook"), webhook, deliveries)
         hanging.release()
 
 
-def queues(scene: Scene) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(scene.site.fw("doctor", "--json"))["sections"]["queues"]
+def queues(blocked: HangingReceiverSite) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(blocked.site.fw("doctor", "--json"))["sections"]["queues"]
     return told
 
 
-def test_doctor_names_receiver_of_waiting_deliveries(scene: Scene) -> None:
-    found = queues(scene)
+def test_doctor_names_receiver_of_waiting_deliveries(blocked: HangingReceiverSite) -> None:
+    found = queues(blocked)
     first, second = found["findings"]
     assert "has 7 due jobs; the oldest has been due for 1" in first["text"]
     assert first["todo"].startswith("The service runs; the lines below name the receivers")
     assert second["text"] == (
-        f"{scene.receiver} (Webhook {scene.webhook}): due deliveries: 7, leased for an attempt: 1; "
+        f"{blocked.receiver} (Webhook {blocked.webhook}): due deliveries: 7, "
+        "leased for an attempt: 1; "
         "no attempt was made yet"
     )
-    assert second["todo"].startswith(f"fw webhooks test {scene.webhook} shows")
+    assert second["todo"].startswith(f"fw webhooks test {blocked.webhook} shows")
     assert "Start the service" not in json.dumps(found)
 
 
-def test_waiting_delivery_is_explained_by_queue_ahead(scene: Scene) -> None:
-    delivery = scene.last_waiting()
-    told = json.loads(scene.site.fw("webhooks", "explain", delivery, "--json"))
-    assert (told["reason"], told["receiver"], told["leased"]) == ("slot", scene.receiver, 1)
+def test_waiting_delivery_is_explained_by_queue_ahead(blocked: HangingReceiverSite) -> None:
+    delivery = blocked.last_waiting()
+    told = json.loads(blocked.site.fw("webhooks", "explain", delivery, "--json"))
+    assert (told["reason"], told["receiver"], told["leased"]) == ("slot", blocked.receiver, 1)
     assert 0 < told["ahead"] < EVENTS
-    said = scene.site.fw("webhooks", "explain", delivery)
+    said = blocked.site.fw("webhooks", "explain", delivery)
     assert f"that are due before it: {told['ahead']}; leased for an attempt: 1." in said
     assert said.splitlines()[-1] == f"It is due since {told['dueAt']}."
     assert "goes at" not in said
     assert "not running" not in said
 
 
-def test_page_and_consoles_show_due_delivery_as_waiting(scene: Scene) -> None:
-    delivery = scene.last_waiting()
-    with scene.site.client() as client:
+def test_page_and_consoles_show_due_delivery_as_waiting(blocked: HangingReceiverSite) -> None:
+    delivery = blocked.last_waiting()
+    with blocked.site.client() as client:
         page = client.get(f"/app/Webhook Delivery/{delivery}", headers={"accept": "text/html"}).text
     assert "waiting for its receiver, due since" in page
     assert "next attempt" not in page
-    view = json.loads(scene.site.fw("console", "--json"))
+    view = json.loads(blocked.site.fw("console", "--json"))
     (tab,) = [tab for tab in TABS if tab.id == "deliveries"]
     shown = {key: cells[-1] for key, cells in tab.rows(view)}
     assert shown[delivery] == "waiting for its receiver"
     assert sum(when.startswith("leased until") for when in shown.values()) == 1
 
 
-def test_paused_receiver_is_explained_with_resume(scene: Scene) -> None:
+def test_paused_receiver_is_explained_with_resume(blocked: HangingReceiverSite) -> None:
     """The receiver stays paused, so tests that need it stand above."""
-    with scene.site.client() as client:
+    with blocked.site.client() as client:
         paused = client.post(
-            "/api/method/core.services.console.pause", json={"receiver": scene.receiver}
+            "/api/method/core.services.console.pause", json={"receiver": blocked.receiver}
         )
         assert paused.status_code == 200, paused.text
-    _, second = queues(scene)["findings"]
+    _, second = queues(blocked)["findings"]
     assert second["todo"] == "The service has paused it; resume it in fw console or /app/console."
-    assert "This receiver is paused" in scene.site.fw("webhooks", "explain", scene.last_waiting())
+    assert "This receiver is paused" in blocked.site.fw(
+        "webhooks", "explain", blocked.last_waiting()
+    )
 
 
-def test_webhook_command_takes_effect_in_running_service(scene: Scene) -> None:
+def test_webhook_command_takes_effect_in_running_service(blocked: HangingReceiverSite) -> None:
     """A command has the running service use its change of a Webhook (C-152)."""
     add = ("webhooks", "add", "https://receiver.example/", "--name", "new", "--event", "late.one")
-    assert json.loads(scene.site.fw(*add, "--json"))["inUse"] is True
-    with scene.site.client() as client:
+    assert json.loads(blocked.site.fw(*add, "--json"))["inUse"] is True
+    with blocked.site.client() as client:
         emit = {"name": "late.one", "data": {}}
         path = "/api/method/core.services.webhooks.emit"
         assert len(client.post(path, json=emit).json()["deliveries"]) == 1
-        assert json.loads(scene.site.fw("webhooks", "disable", "new", "--json"))["inUse"] is True
+        assert json.loads(blocked.site.fw("webhooks", "disable", "new", "--json"))["inUse"] is True
         assert client.post(path, json=emit).json()["deliveries"] == []

@@ -163,7 +163,7 @@ def test_test_event_refuses_link_local_address(fw: CommandLine) -> None:
     )
 
 
-class _Mischievous(http.server.BaseHTTPRequestHandler):
+class _EscapeSequenceReceiver(http.server.BaseHTTPRequestHandler):
     """Points to where a terminal would change its colour."""
 
     def do_POST(self) -> None:
@@ -178,7 +178,7 @@ class _Mischievous(http.server.BaseHTTPRequestHandler):
 
 def test_receiver_text_is_escaped_for_terminal(fw: CommandLine) -> None:
     """Values from outside are escaped (C-105, O-100)."""
-    with http.server.HTTPServer(("127.0.0.1", 0), _Mischievous) as server:
+    with http.server.HTTPServer(("127.0.0.1", 0), _EscapeSequenceReceiver) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         hook = make_hook(fw, f"http://127.0.0.1:{server.server_port}/")
         told = fw.run("webhooks", "test", hook)

@@ -24,7 +24,7 @@ def signed(
     return {name.decode(): value.decode() for name, value in made}
 
 
-class Handled:
+class RecordingHandler:
     """A handler that records its events and raises the given errors."""
 
     def __init__(self, *errors: Exception) -> None:
@@ -37,7 +37,7 @@ class Handled:
             raise self.errors.pop(0)
 
 
-class AsyncHandled(Handled):
+class RecordingAsyncHandler(RecordingHandler):
     """The same, to be awaited."""
 
     async def __call__(self, event: ReceivedEvent) -> None:  # type: ignore[override]

@@ -25,9 +25,9 @@ from fw_client.receiver import ReceivedEvent, SeenInSqlite, WebhookReceiver
 from tests.fw_client.receiver_kit import (
     BODY,
     SECRET,
-    AsyncHandled,
-    Handled,
     ManualUnixClock,
+    RecordingAsyncHandler,
+    RecordingHandler,
     post_asgi,
     post_flask,
     post_quart,
@@ -72,7 +72,7 @@ def receiver(handle: Any, **more: Any) -> WebhookReceiver:
 
 @pytest.mark.parametrize("post", [by_flask, *ASYNC])
 def test_adapter_repeats_failed_event_and_drops_duplicate(post: Post, tmp_path: Path) -> None:
-    handle, threads = Handled(OSError("busy")), set()
+    handle, threads = RecordingHandler(OSError("busy")), set()
 
     def noting(event: ReceivedEvent) -> None:
         threads.add(threading.current_thread() is threading.main_thread())
@@ -87,7 +87,7 @@ def test_adapter_repeats_failed_event_and_drops_duplicate(post: Post, tmp_path: 
 
 @pytest.mark.parametrize("post", ASYNC)
 def test_adapter_awaits_async_handler(post: Post) -> None:
-    handle = AsyncHandled()
+    handle = RecordingAsyncHandler()
     made = receiver(handle)
     assert [post(made, BODY, signed() | JSON) for _ in range(2)] == [204, 204]
     assert len(handle.events) == 1
@@ -95,12 +95,12 @@ def test_adapter_awaits_async_handler(post: Post) -> None:
 
 def test_flask_adapter_refuses_async_handler() -> None:
     with pytest.raises(TypeError, match="plain function"):
-        flask.webhook_view(receiver(AsyncHandled()))
+        flask.webhook_view(receiver(RecordingAsyncHandler()))
 
 
 @pytest.mark.parametrize("post", [by_flask, *ASYNC])
 def test_adapter_refuses_forged_or_large_request(post: Post) -> None:
-    handle = Handled()
+    handle = RecordingHandler()
     assert post(receiver(handle), BODY + b" ", signed() | JSON) == 401
     assert post(receiver(handle, max_body=10), BODY, signed() | JSON) == 413
     assert handle.events == []

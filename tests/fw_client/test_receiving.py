@@ -22,9 +22,9 @@ from tests.fw_client.receiver_kit import (
     NOW,
     OTHER,
     SECRET,
-    AsyncHandled,
-    Handled,
     ManualUnixClock,
+    RecordingAsyncHandler,
+    RecordingHandler,
     signed,
 )
 
@@ -45,17 +45,17 @@ def by_await(made: WebhookReceiver, body: bytes | None = BODY, **headers: str) -
 
 
 @pytest.fixture(params=["sync", "thread", "async"])
-def way(request: pytest.FixtureRequest) -> tuple[type[Handled], Ask]:
+def way(request: pytest.FixtureRequest) -> tuple[type[RecordingHandler], Ask]:
     """A kind of handler, and how a request is handed over."""
-    ways: dict[str, tuple[type[Handled], Ask]] = {
-        "sync": (Handled, by_call),
-        "thread": (Handled, by_await),
-        "async": (AsyncHandled, by_await),
+    ways: dict[str, tuple[type[RecordingHandler], Ask]] = {
+        "sync": (RecordingHandler, by_call),
+        "thread": (RecordingHandler, by_await),
+        "async": (RecordingAsyncHandler, by_await),
     }
     return ways[request.param]
 
 
-def test_receiver_handles_event_once(way: tuple[type[Handled], Ask]) -> None:
+def test_receiver_handles_event_once(way: tuple[type[RecordingHandler], Ask]) -> None:
     kind, ask = way
     handle = kind()
     made = receiver(handle)
@@ -63,7 +63,9 @@ def test_receiver_handles_event_once(way: tuple[type[Handled], Ask]) -> None:
     assert [event.type for event in handle.events] == ["order.paid"]
 
 
-def test_receiver_answers_500_and_repeats_failed_handler(way: tuple[type[Handled], Ask]) -> None:
+def test_receiver_answers_500_and_repeats_failed_handler(
+    way: tuple[type[RecordingHandler], Ask],
+) -> None:
     kind, ask = way
     handle = kind(OSError("disk full"))
     made = receiver(handle)
@@ -71,14 +73,18 @@ def test_receiver_answers_500_and_repeats_failed_handler(way: tuple[type[Handled
     assert len(handle.events) == 2
 
 
-def test_rejected_event_answers_422_and_accepts_replay(way: tuple[type[Handled], Ask]) -> None:
+def test_rejected_event_answers_422_and_accepts_replay(
+    way: tuple[type[RecordingHandler], Ask],
+) -> None:
     kind, ask = way
     handle = kind(RejectEvent("no such order"))
     made = receiver(handle)
     assert [ask(made).status, ask(made).status] == [422, 204]
 
 
-def test_receiver_refuses_forged_malformed_or_large_request(way: tuple[type[Handled], Ask]) -> None:
+def test_receiver_refuses_forged_malformed_or_large_request(
+    way: tuple[type[RecordingHandler], Ask],
+) -> None:
     kind, ask = way
     handle = kind()
     made = receiver(handle)
@@ -105,7 +111,7 @@ def test_event_in_progress_answers_503_with_retry_after() -> None:
 
 def test_abandoned_claim_is_granted_again_after_lease() -> None:
     """A killed process leaves an incomplete claim."""
-    clock, seen, handle = ManualUnixClock(), SeenInMemory(), Handled()
+    clock, seen, handle = ManualUnixClock(), SeenInMemory(), RecordingHandler()
     seen.claim("msg_1", clock.now, 60)
     made = receiver(handle, seen=seen, clock=clock)
     assert by_call(made).status == 503
@@ -166,7 +172,7 @@ def test_cancelled_request_keeps_claim_while_its_thread_handles() -> None:
 def test_full_memory_answers_503() -> None:
     seen = SeenInMemory(1)
     seen.claim("msg_other", NOW, 60)
-    assert by_call(receiver(Handled(), seen=seen)).status == 503
+    assert by_call(receiver(RecordingHandler(), seen=seen)).status == 503
 
 
 def test_failed_completion_is_not_acknowledged() -> None:
@@ -175,24 +181,24 @@ def test_failed_completion_is_not_acknowledged() -> None:
             raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        by_call(receiver(Handled(), seen=FailingSeenEvents()))
+        by_call(receiver(RecordingHandler(), seen=FailingSeenEvents()))
 
 
 def test_test_event_is_answered_without_handler() -> None:
     body = b'{"type":"fw.test","timestamp":"2026-01-02T03:04:05.678Z","data":{}}'
-    handle = Handled()
+    handle = RecordingHandler()
     assert by_call(receiver(handle), body).status == 204
     assert handle.events == []
 
 
 def test_receiver_accepts_each_of_its_secrets() -> None:
-    made = WebhookReceiver([OTHER, SECRET], Handled(), clock=ManualUnixClock())
+    made = WebhookReceiver([OTHER, SECRET], RecordingHandler(), clock=ManualUnixClock())
     assert by_call(made).status == 204
 
 
 def test_sync_receiver_refuses_coroutine_handler() -> None:
     with pytest.raises(TypeError, match="coroutine"):
-        by_call(receiver(AsyncHandled()))
+        by_call(receiver(RecordingAsyncHandler()))
 
     async def later() -> None: ...
 
@@ -211,7 +217,7 @@ def test_sync_receiver_refuses_coroutine_handler() -> None:
     [{"secrets": []}, {"secrets": SECRET}, {"max_body": 0}, {"lease": 0}, {"tolerance": -1}],
 )
 def test_receiver_refuses_unusable_settings(wrong: dict[str, Any]) -> None:
-    given: dict[str, Any] = {"secrets": [SECRET], "handle": Handled(), **wrong}
+    given: dict[str, Any] = {"secrets": [SECRET], "handle": RecordingHandler(), **wrong}
     with pytest.raises(ValueError, match="must be"):
         WebhookReceiver(**given)
 
@@ -220,7 +226,7 @@ def test_refusals_and_failures_are_logged_without_secrets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "fw_client")
-    made = receiver(Handled(OSError("disk full")))
+    made = receiver(RecordingHandler(OSError("disk full")))
     by_call(made)
     by_call(made, BODY, **{"webhook-signature": "v1,AAAA"})
     assert "the handler failed with msg_1 (order.paid)" in caplog.text

@@ -43,7 +43,7 @@ class Sink(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Taking)
+        super().__init__(("127.0.0.1", 0), CollectorHandler)
         self.got: list[tuple[str, dict[str, str], bytes]] = []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -58,7 +58,7 @@ class Sink(ThreadingHTTPServer):
         return found
 
 
-class Taking(BaseHTTPRequestHandler):
+class CollectorHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         assert isinstance(self.server, Sink)

@@ -14,7 +14,7 @@ from fw_actors.documents.handle import Fw
 from fw_actors.errors import FwError
 from fw_actors.runtime import ActorError
 from tests.simulation.faulty_store import InjectedDefect
-from tests.simulation.node import Lost, NodeProcess
+from tests.simulation.node import NodeProcess, RequestLost
 from tests.simulation.people import SimulatedAccount
 from tests.simulation.world import World
 
@@ -64,7 +64,7 @@ class SimulatedClient:
                 outcome = await node.request(fn)
         except FwError as refusal:
             outcome = refusal
-        except (Lost, ActorError, InjectedDefect) as failure:
+        except (RequestLost, ActorError, InjectedDefect) as failure:
             outcome = UNKNOWN
             what += f" ({type(failure).__name__})"
         except Exception as error:  # an answer that the contract does not know

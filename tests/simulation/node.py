@@ -37,7 +37,7 @@ T = TypeVar("T")
 DRAIN_SECONDS = 10.0
 
 
-class Lost(Exception):
+class RequestLost(Exception):
     """Raised in a client whose answer never came: the process died, or was not there."""
 
 
@@ -140,12 +140,12 @@ class SimulatedNode:
     async def request(self, fn: Callable[[NodeProcess], Awaitable[T]]) -> T:
         """Run a request in the process, as the front does: a client that goes away cancels it.
 
-        Raises: what `fn` raises; Lost.
+        Raises: what `fn` raises; RequestLost.
         """
         up, incarnation = self.up, self.incarnation
         if up is None or incarnation is None or not self.accepting:
             await trio.sleep(0.05)
-            raise Lost
+            raise RequestLost
         scope, done = trio.CancelScope(), trio.Event()
         results: list[T] = []
         failures: list[Exception] = []
@@ -163,14 +163,14 @@ class SimulatedNode:
             up.requests.start_soon(route)
         except RuntimeError:  # the process has just failed, and takes nothing any more
             await trio.sleep(0.05)
-            raise Lost from None
+            raise RequestLost from None
         try:
             await done.wait()
         except trio.Cancelled:
             scope.cancel()
             raise
         if incarnation.dead or not (results or failures):
-            raise Lost
+            raise RequestLost
         if failures:
             raise failures[0]
         return results[0]

@@ -41,7 +41,7 @@ class BusyDispatcher:
         return SimpleNamespace(described={"slots": 8, "free": 5})
 
 
-class SilentNeighbour:
+class SilentPeerProcess:
     """A process whose neighbour does not answer."""
 
     place = ProcessPlace(1, 2)
@@ -80,7 +80,7 @@ def reads(site: VirtualSite, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_console_view_reads_store_in_watched_process_only(
     site: VirtualSite, reads: list[float]
 ) -> None:
-    others = SilentNeighbour()
+    others = SilentPeerProcess()
     console = ServiceConsole(*parts(site), others)
     await others.known["view"](None)
     assert reads == []

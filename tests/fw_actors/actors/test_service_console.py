@@ -127,7 +127,7 @@ def test_merged_history_adds_samples_of_same_ten_seconds() -> None:
     ]
 
 
-class SlowNeighbour:
+class SlowPeerProcess:
     """The other process of two, which answers after a second."""
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ async def test_service_console_watchers_share_request_to_other_processes(
         return view_of(number=next(numbers))
 
     monkeypatch.setattr(Console, "view", view)
-    other = SlowNeighbour()
+    other = SlowPeerProcess()
     nothing = cast("Any", None)
     console = ServiceConsole(nothing, nothing, nothing, nothing, other)
     seen = []

@@ -21,7 +21,7 @@ SAM, CLERK = "sam", "clerk"  # a System Manager with scopes, and a user with sco
 
 
 @pytest.fixture
-async def scene(desk: ShopSite) -> ShopSite:
+async def populated(desk: ShopSite) -> ShopSite:
     for name in ("boss", "root", SAM):
         await desk.add_account(ROLE, name=name)
     for name in (CLERK, "ann"):
@@ -105,32 +105,32 @@ class PreloadingHandle:
 
 @pytest.mark.parametrize("limited", [SAM, CLERK])
 async def test_scoped_user_is_refused_verbs_on_system_managers(
-    scene: ShopSite, limited: str
+    populated: ShopSite, limited: str
 ) -> None:
     """This holds with and without ignored permissions, also for a user without the role."""
 
     def work(fw: Any) -> set[tuple[str, bool]]:
-        rights = scene.site.accounts.rights(fw.tx, limited)
+        rights = populated.site.accounts.rights(fw.tx, limited)
         refused = set()
         for name, verb in VERBS.items():
             for flag in (False, True):
                 try:
-                    verb(PreloadingHandle(scene, fw, rights), flag)
+                    verb(PreloadingHandle(populated, fw, rights), flag)
                 except PermissionDeniedError:
                     refused.add((name, flag))
         return refused
 
-    assert await scene.do(work) == {(name, flag) for name in VERBS for flag in (False, True)}
+    assert await populated.do(work) == {(name, flag) for name in VERBS for flag in (False, True)}
 
 
-async def test_unscoped_manager_may_use_verbs_on_system_managers(scene: ShopSite) -> None:
+async def test_unscoped_manager_may_use_verbs_on_system_managers(populated: ShopSite) -> None:
     """Verbs on built-in roles, which every user is refused, are left out."""
     refused_to_all = {"delete the role", "rename the role", "rename into the role"}
     for name in sorted(set(VERBS) - refused_to_all):
-        await scene.site.rollback("boss", without_flag(VERBS[name]))
+        await populated.site.rollback("boss", without_flag(VERBS[name]))
 
 
-async def test_handle_as_user_grants_no_self_service_elsewhere(scene: ShopSite) -> None:
+async def test_handle_as_user_grants_no_self_service_elsewhere(populated: ShopSite) -> None:
     """An app that acts as a System Manager for a scoped user cannot change even the name."""
 
     def work(fw: Any) -> None:
@@ -141,18 +141,20 @@ async def test_handle_as_user_grants_no_self_service_elsewhere(scene: ShopSite) 
             with pytest.raises(PermissionDeniedError, match="access scopes"):
                 doc.save(ignore_permissions=True)
 
-    await scene.do(work, SAM)
+    await populated.do(work, SAM)
 
 
-async def test_scoped_user_reassigns_no_api_key_to_system_manager(scene: ShopSite) -> None:
+async def test_scoped_user_reassigns_no_api_key_to_system_manager(populated: ShopSite) -> None:
     """The holder of a reassigned key would act as the System Manager."""
 
     def work(fw: Any) -> None:
-        as_ann = scene.site.handle(fw.tx, "ann")
-        as_sam = scene.site.handle(fw.tx, SAM)
-        of_boss = scene.site.api_keys.make(scene.site.handle(fw.tx, "boss"), "b", None, 0).name
-        of_ann = scene.site.api_keys.make(as_ann, "a", None, 0).name
-        of_sam = scene.site.api_keys.make(as_sam, "s", None, 0).name
+        as_ann = populated.site.handle(fw.tx, "ann")
+        as_sam = populated.site.handle(fw.tx, SAM)
+        of_boss = populated.site.api_keys.make(
+            populated.site.handle(fw.tx, "boss"), "b", None, 0
+        ).name
+        of_ann = populated.site.api_keys.make(as_ann, "a", None, 0).name
+        of_sam = populated.site.api_keys.make(as_sam, "s", None, 0).name
         for handle in (as_sam, as_sam.as_user("root"), as_sam.as_user("Administrator")):
             for name in (of_ann, of_sam):
                 key = handle.get_doc("API Key", name)
@@ -164,12 +166,12 @@ async def test_scoped_user_reassigns_no_api_key_to_system_manager(scene: ShopSit
             with pytest.raises(PermissionDeniedError):
                 handle.get_doc("API Key", of_boss).delete(ignore_permissions=True)
         as_sam.get_doc("API Key", of_ann).delete()
-        scene.site.api_keys.revoke(as_sam, of_sam)
+        populated.site.api_keys.revoke(as_sam, of_sam)
 
-    await scene.do(work)
+    await populated.do(work)
 
 
-async def test_scoped_user_writes_own_name_and_language_only(scene: ShopSite) -> None:
+async def test_scoped_user_writes_own_name_and_language_only(populated: ShopSite) -> None:
     """Self-service writes only name and language (A-242)."""
 
     def work(fw: Any) -> None:
@@ -183,5 +185,5 @@ async def test_scoped_user_writes_own_name_and_language_only(scene: ShopSite) ->
             with pytest.raises(PermissionDeniedError, match="access scopes"):
                 changed(user(fw, SAM), fullName="Other", **values).save(ignore_permissions=True)
 
-    await scene.do(work, SAM)
-    assert await scene.do(lambda fw: user(fw, SAM).fullName) == "Samuel"
+    await populated.do(work, SAM)
+    assert await populated.do(lambda fw: user(fw, SAM).fullName) == "Samuel"

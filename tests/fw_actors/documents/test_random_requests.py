@@ -118,7 +118,7 @@ async def on_both_stores(folder: Path, url: str) -> AsyncIterator[SiteOnBothStor
         yield SiteOnBothStores(sites, sids)
 
 
-class Visitor:
+class RandomRequestClient:
     """Sends random requests, and knows which documents there are."""
 
     def __init__(self, site: SiteOnBothStores, requests: RandomRequests) -> None:
@@ -253,7 +253,7 @@ async def test_random_requests_get_equal_answers_from_both_stores(
     """D-35, D-59, D-63, H-30."""
     monkeypatch.syspath_prepend(APPS)
     async with on_both_stores(tmp_path, postgres_url) as site:
-        visitor = Visitor(site, RandomRequests(seed))
+        visitor = RandomRequestClient(site, RandomRequests(seed))
         await visitor.prepare()
         for _ in range(STEPS):
             await visitor.visit()

@@ -22,7 +22,7 @@ ORDER = "Sales Order"
 
 
 @pytest.fixture
-async def scene(desk: ShopSite) -> ShopSite:
+async def populated(desk: ShopSite) -> ShopSite:
     """The customer Ada, a customer that links to Ada, and an order that links to Ada twice."""
 
     def add_records(fw: Any) -> None:
@@ -37,7 +37,7 @@ async def scene(desk: ShopSite) -> ShopSite:
     return desk
 
 
-async def test_rename_updates_links_in_documents_and_rows(scene: ShopSite) -> None:
+async def test_rename_updates_links_in_documents_and_rows(populated: ShopSite) -> None:
     def work(fw: Any) -> list[Any]:
         fw.get_doc("Customer", "Ada").rename("Ada L.")
         order = fw.get_doc(ORDER, "SO-00001")
@@ -49,19 +49,19 @@ async def test_rename_updates_links_in_documents_and_rows(scene: ShopSite) -> No
             fw.exists("Customer", "Ada"),
         ]
 
-    assert await scene.do(work) == ["Ada L.", ["Ada L.", None], "Ada L.", None]
+    assert await populated.do(work) == ["Ada L.", ["Ada L.", None], "Ada L.", None]
 
 
-async def test_rename_updates_naming_field(scene: ShopSite) -> None:
+async def test_rename_updates_naming_field(populated: ShopSite) -> None:
     def work(fw: Any) -> tuple[Any, ...]:
         doc = fw.get_doc("Customer", "Ada").rename("Ada L.")
         stored = fw.get_doc("Customer", "Ada L.")
         return doc.name, doc.title, stored.title, stored.vat
 
-    assert await scene.do(work) == ("Ada L.", "Ada L.", "Ada L.", "1")
+    assert await populated.do(work) == ("Ada L.", "Ada L.", "Ada L.", "1")
 
 
-async def test_rename_keeps_rows_and_vault_values(scene: ShopSite) -> None:
+async def test_rename_keeps_rows_and_vault_values(populated: ShopSite) -> None:
     """Vault values are bound to a row id that a rename keeps (D-75)."""
 
     def work(fw: Any) -> list[Any]:
@@ -72,89 +72,91 @@ async def test_rename_keeps_rows_and_vault_values(scene: ShopSite) -> None:
         assert [row.parent for row in after.lines] == ["First", "First"]
         return [doc.vault("token") for doc in (renamed, after, renamed.lines[0], after.lines[0])]
 
-    assert await scene.do(work) == ["t-0", "t-0", "t-1", "t-1"]
+    assert await populated.do(work) == ["t-0", "t-0", "t-1", "t-1"]
 
 
-async def test_renamed_document_object_stays_usable(scene: ShopSite) -> None:
+async def test_renamed_document_object_stays_usable(populated: ShopSite) -> None:
     def work(fw: Any) -> str:
         order = fw.get_doc(ORDER, "SO-00001").rename("First")
         order.remark = "again"
         order.save().submit().cancel().rename("Second").delete()
         return str(fw.exists(ORDER, "Second"))
 
-    assert await scene.do(work) == "None"
+    assert await populated.do(work) == "None"
 
 
-async def test_rename_runs_no_document_hook(scene: ShopSite) -> None:
+async def test_rename_runs_no_document_hook(populated: ShopSite) -> None:
     """`db_set` and rename are no events (B-58); a rename runs no hook (D-106)."""
-    await scene.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"))
-    assert (scene.shop.CALLED, scene.shop.LATE) == ([], [])
+    await populated.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"))
+    assert (populated.shop.CALLED, populated.shop.LATE) == ([], [])
 
 
-async def test_rename_accepts_submitted_and_cancelled_document(scene: ShopSite) -> None:
+async def test_rename_accepts_submitted_and_cancelled_document(populated: ShopSite) -> None:
     def work(fw: Any) -> int:
         order = fw.get_doc(ORDER, "SO-00001").submit().rename("First").cancel().rename("Second")
         return int(order.docstatus)
 
-    assert await scene.do(work) == 2
+    assert await populated.do(work) == 2
 
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", "x" * 141, " a", "a\x00", None, 5])
-async def test_rename_refuses_invalid_document_name(scene: ShopSite, name: Any) -> None:
+async def test_rename_refuses_invalid_document_name(populated: ShopSite, name: Any) -> None:
     """A name is 1 to 140 characters without `/`, else 422 (D-100)."""
     with pytest.raises(ValidationError):
-        await scene.do(lambda fw: fw.get_doc("Customer", "Ada").rename(name))
-    assert await scene.do(lambda fw: fw.get_value(ORDER, "SO-00001", "customer")) == "Ada"
+        await populated.do(lambda fw: fw.get_doc("Customer", "Ada").rename(name))
+    assert await populated.do(lambda fw: fw.get_value(ORDER, "SO-00001", "customer")) == "Ada"
 
 
-async def test_rename_refuses_existing_name_and_accepts_own_name(scene: ShopSite) -> None:
+async def test_rename_refuses_existing_name_and_accepts_own_name(populated: ShopSite) -> None:
     with pytest.raises(DuplicateError):
-        await scene.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Annabella"))
-    same = await scene.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Ada"))
+        await populated.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Annabella"))
+    same = await populated.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Ada"))
     assert same.name == "Ada"
 
 
-async def test_rename_over_newer_version_is_refused(scene: ShopSite) -> None:
+async def test_rename_over_newer_version_is_refused(populated: ShopSite) -> None:
     def work(fw: Any) -> None:
         stale = fw.get_doc(ORDER, "SO-00001")
         stale.modified = "2026-01-01T00:00:00.000Z"
         stale.rename("First")
 
     with pytest.raises(ConflictError, match="changed meanwhile"):
-        await scene.do(work)
+        await populated.do(work)
 
 
-async def test_rename_needs_write_permission_unless_ignored(scene: ShopSite) -> None:
+async def test_rename_needs_write_permission_unless_ignored(populated: ShopSite) -> None:
     reader, seller = (
-        await scene.add_account("Reader", name="ro"),
-        await scene.add_account("Seller", name="rw"),
+        await populated.add_account("Reader", name="ro"),
+        await populated.add_account("Seller", name="rw"),
     )
     with pytest.raises(PermissionDeniedError):
-        await scene.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"), reader)
-    await scene.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"), seller)
+        await populated.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"), reader)
+    await populated.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"), seller)
 
     def ignoring(fw: Any) -> str:
         return str(fw.get_doc(ORDER, "First").rename("Second", ignore_permissions=True).name)
 
-    assert await scene.do(ignoring, reader) == "Second"
+    assert await populated.do(ignoring, reader) == "Second"
 
 
-async def test_rest_rename_returns_renamed_document(scene: ShopSite) -> None:
+async def test_rest_rename_returns_renamed_document(populated: ShopSite) -> None:
     """POST …/rename takes `{name}` and answers `{data: doc}` (D-15)."""
-    shown = await scene.do(lambda fw: rest.rename(fw, ORDER, "SO-00001", {"name": "First"}))
+    shown = await populated.do(lambda fw: rest.rename(fw, ORDER, "SO-00001", {"name": "First"}))
     assert (shown["name"], [row["parent"] for row in shown["lines"]]) == ("First", ["First"] * 2)
 
 
 @pytest.mark.parametrize("body", [{}, {"name": 5}, {"name": None}, {"name": "a", "to": "b"}])
-async def test_rest_rename_refuses_body_beyond_name(scene: ShopSite, body: dict[str, Any]) -> None:
+async def test_rest_rename_refuses_body_beyond_name(
+    populated: ShopSite, body: dict[str, Any]
+) -> None:
     with pytest.raises(BadRequestError) as refusal:
-        await scene.do(lambda fw: rest.rename(fw, ORDER, "SO-00001", body))
+        await populated.do(lambda fw: rest.rename(fw, ORDER, "SO-00001", body))
     assert refusal.value.extra == {"field": "to" if "to" in body else "name"}
 
 
-async def test_export_omits_secret_fields_of_document(scene: ShopSite) -> None:
+async def test_export_omits_secret_fields_of_document(populated: ShopSite) -> None:
     """An export has no Password, Vault and secret-named fields (D-16)."""
-    shown = await scene.do(lambda fw: rest.export(fw, ORDER, "SO-00001"))
+    shown = await populated.do(lambda fw: rest.export(fw, ORDER, "SO-00001"))
     assert "token" not in shown
     assert (shown["title"], shown["margin"], shown["name"]) == ("t", None, "SO-00001")
     line = shown["lines"][0]
@@ -162,14 +164,16 @@ async def test_export_omits_secret_fields_of_document(scene: ShopSite) -> None:
     assert (line["item"], line["cost"]) == ("a", None)
 
 
-async def test_export_needs_permission_and_omits_fields_above_permlevel(scene: ShopSite) -> None:
+async def test_export_needs_permission_and_omits_fields_above_permlevel(
+    populated: ShopSite,
+) -> None:
     reader, boss = (
-        await scene.add_account("Reader", name="ro"),
-        await scene.add_account("Exporter", name="ex"),
+        await populated.add_account("Reader", name="ro"),
+        await populated.add_account("Exporter", name="ex"),
     )
     with pytest.raises(PermissionDeniedError, match="export"):
-        await scene.do(lambda fw: rest.export(fw, ORDER, "SO-00001"), reader)
-    shown = await scene.do(lambda fw: rest.export(fw, ORDER, "SO-00001"), boss)
+        await populated.do(lambda fw: rest.export(fw, ORDER, "SO-00001"), reader)
+    shown = await populated.do(lambda fw: rest.export(fw, ORDER, "SO-00001"), boss)
     assert "margin" not in shown
     assert "cost" not in shown["lines"][0]
 

@@ -18,7 +18,7 @@ NEAR, FAR, NONE, LINES, FAR_LINE = "SO-00001", "SO-00002", "SO-00003", "SO-00004
 
 
 @pytest.fixture
-async def scene(desk: ShopSite) -> ShopSite:
+async def populated(desk: ShopSite) -> ShopSite:
     """The scopes of sam allow the customer Ada only; the orders belong to Ada, to Bob, to no
     customer, and by their rows to Ada or to both."""
     sam = await desk.add_account("Seller")
@@ -49,20 +49,20 @@ def names(rows: Any) -> list[str]:
     return [row["name"] for row in rows]
 
 
-async def test_list_of_scoped_doctype_holds_permitted_names(scene: ShopSite) -> None:
-    found = await scene.do(lambda fw: rest.list_documents(fw, "Customer", {}), "sam")
+async def test_list_of_scoped_doctype_holds_permitted_names(populated: ShopSite) -> None:
+    found = await populated.do(lambda fw: rest.list_documents(fw, "Customer", {}), "sam")
     assert (names(found["data"]), found["total"]) == (["Ada"], 1)
 
 
-async def test_list_omits_documents_linked_beyond_scopes(scene: ShopSite) -> None:
+async def test_list_omits_documents_linked_beyond_scopes(populated: ShopSite) -> None:
     wanted = {"order_by": "name", "limit": 2}
-    found = await scene.do(lambda fw: rest.list_documents(fw, ORDER, wanted), "sam")
+    found = await populated.do(lambda fw: rest.list_documents(fw, ORDER, wanted), "sam")
     assert (names(found["data"]), found["total"]) == ([NEAR, NONE], 3)
-    found = await scene.do(lambda fw: fw.get_list(ORDER, order_by="name"), "sam")
+    found = await populated.do(lambda fw: fw.get_list(ORDER, order_by="name"), "sam")
     assert names(found) == [NEAR, NONE, LINES]
 
 
-async def test_ignored_permissions_ignore_scopes_in_reads(scene: ShopSite) -> None:
+async def test_ignored_permissions_ignore_scopes_in_reads(populated: ShopSite) -> None:
     """`get_all` skips permissions, `get_list` does not (D-192)."""
 
     def work(fw: Any) -> list[Any]:
@@ -71,11 +71,13 @@ async def test_ignored_permissions_ignore_scopes_in_reads(scene: ShopSite) -> No
             fw.exists("Customer", "Bob"), fw.get_value(ORDER, FAR, "customer"), fw.count(ORDER),
         ]  # fmt: skip
 
-    assert await scene.do(work, "sam") == [5, 5, "Bob", "Bob", 5]
+    assert await populated.do(work, "sam") == [5, 5, "Bob", "Bob", 5]
 
 
 @pytest.mark.parametrize("name", [NEAR, NONE, LINES])
-async def test_document_within_scopes_is_readable_and_writable(scene: ShopSite, name: str) -> None:
+async def test_document_within_scopes_is_readable_and_writable(
+    populated: ShopSite, name: str
+) -> None:
     def work(fw: Any) -> Any:
         rest.save(fw, ORDER, name, {"remark": "by sam"})
         rest.submit(fw, ORDER, name)
@@ -84,7 +86,7 @@ async def test_document_within_scopes_is_readable_and_writable(scene: ShopSite, 
         rest.delete(fw, ORDER, name)
         return read
 
-    assert await scene.do(work, "sam") == "by sam"
+    assert await populated.do(work, "sam") == "by sam"
 
 
 BEYOND: list[Callable[[Any, str], Any]] = [
@@ -100,9 +102,9 @@ BEYOND: list[Callable[[Any, str], Any]] = [
 @pytest.mark.parametrize("name", [FAR, FAR_LINE])
 @pytest.mark.parametrize("verb", BEYOND)
 async def test_document_beyond_scopes_is_neither_readable_nor_writable(
-    scene: ShopSite, verb: Callable[[Any, str], Any], name: str
+    populated: ShopSite, verb: Callable[[Any, str], Any], name: str
 ) -> None:
-    await denied(scene, lambda fw: verb(fw, name))
+    await denied(populated, lambda fw: verb(fw, name))
 
 
 BY_NAME: list[Callable[[Any, str], Any]] = [
@@ -120,36 +122,36 @@ BY_NAME: list[Callable[[Any, str], Any]] = [
 
 @pytest.mark.parametrize("verb", BY_NAME)
 async def test_refusal_beyond_scopes_hides_existence_of_name(
-    scene: ShopSite, verb: Callable[[Any, str], Any]
+    populated: ShopSite, verb: Callable[[Any, str], Any]
 ) -> None:
     """The answer is the same for a document that exists and for one that does not (D-19)."""
     answers = set()
     for name in ("Bob", "Nobody"):
         with pytest.raises(PermissionDeniedError) as refusal:
-            await scene.do(lambda fw, n=name: verb(fw, n), "sam")  # type: ignore[misc]
+            await populated.do(lambda fw, n=name: verb(fw, n), "sam")  # type: ignore[misc]
         answers.add(str(refusal.value))
     assert len(answers) == 1
 
 
-async def test_rows_are_not_available_beyond_scopes_of_their_document(scene: ShopSite) -> None:
+async def test_rows_are_not_available_beyond_scopes_of_their_document(populated: ShopSite) -> None:
     """A System Manager may list the rows of any DocType, but scopes apply to documents."""
-    await scene.add_account("System Manager", name="root")
-    await scene.add_account("System Manager", name="scoped")
+    await populated.add_account("System Manager", name="root")
+    await populated.add_account("System Manager", name="scoped")
 
     def limit(fw: Any) -> str:
         scope = {"user": "scoped", "allow": "Customer", "for_value": "Ada"}
         fw.new_doc("User Permission", **scope).insert()
         return str(fw.get_value("OrderLine", {"parent": FAR_LINE, "idx": 1}, "name"))
 
-    row = await scene.do(limit)
-    assert await scene.do(lambda fw: fw.get_doc("OrderLine", row).item, "root") == "a"
+    row = await populated.do(limit)
+    assert await populated.do(lambda fw: fw.get_doc("OrderLine", row).item, "root") == "a"
     for fn in (
         lambda fw: fw.get_doc("OrderLine", row),
         lambda fw: fw.get_list("OrderLine", {"parent": FAR_LINE}),
     ):
         with pytest.raises(PermissionDeniedError, match="access scopes"):
-            await scene.do(fn, "scoped")
-    assert len(await scene.do(lambda fw: fw.get_doc(ORDER, LINES).lines, "scoped")) == 2
+            await populated.do(fn, "scoped")
+    assert len(await populated.do(lambda fw: fw.get_doc(ORDER, LINES).lines, "scoped")) == 2
 
 
 VERBS: list[Callable[[Any], Any]] = [
@@ -163,7 +165,7 @@ VERBS: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_document_verb_checks_scopes_of_stored_values(
-    scene: ShopSite, verb: Callable[[Any], Any]
+    populated: ShopSite, verb: Callable[[Any], Any]
 ) -> None:
     def work(fw: Any) -> None:
         handle = fw.as_user("Administrator")
@@ -173,16 +175,16 @@ async def test_document_verb_checks_scopes_of_stored_values(
         verb(doc)
 
     # The object has a link within the scopes, while the stored one leads beyond them.
-    await denied(scene, lambda fw: work_unscoped_read(scene, fw, work))
+    await denied(populated, lambda fw: work_unscoped_read(populated, fw, work))
 
 
-def work_unscoped_read(scene: ShopSite, fw: Any, work: Callable[[Any], Any]) -> Any:
+def work_unscoped_read(populated: ShopSite, fw: Any, work: Callable[[Any], Any]) -> Any:
     """Run `work` with a handle whose `as_user` gives an unscoped one, as a test alone may."""
-    fw.as_user = lambda name: scene.site.handle(fw.tx, name)
+    fw.as_user = lambda name: populated.site.handle(fw.tx, name)
     return work(fw)
 
 
-async def test_write_refuses_values_beyond_scopes(scene: ShopSite) -> None:
+async def test_write_refuses_values_beyond_scopes(populated: ShopSite) -> None:
     row = {"item": "a", "customer": "Bob"}
     for fn in (
         lambda fw: rest.insert(fw, ORDER, {"title": "t", "customer": "Bob"}),
@@ -192,30 +194,30 @@ async def test_write_refuses_values_beyond_scopes(scene: ShopSite) -> None:
         lambda fw: rest.save(fw, ORDER, NONE, {"lines": [row]}),
         lambda fw: fw.get_doc(ORDER, NEAR).db_set("customer", "Bob"),
     ):  # fmt: skip
-        await denied(scene, fn)
+        await denied(populated, fn)
 
 
-async def test_ignored_permissions_ignore_scopes_in_writes(scene: ShopSite) -> None:
+async def test_ignored_permissions_ignore_scopes_in_writes(populated: ShopSite) -> None:
     def work(fw: Any) -> str:
         doc = fw.new_doc(ORDER, title="t", customer="Bob").insert(ignore_permissions=True)
         doc.save(ignore_permissions=True).submit(ignore_permissions=True)
         return str(doc.customer)
 
-    assert await scene.do(work, "sam") == "Bob"
+    assert await populated.do(work, "sam") == "Bob"
 
 
-async def test_scopes_add_values_and_intersect_doctypes(scene: ShopSite) -> None:
+async def test_scopes_add_values_and_intersect_doctypes(populated: ShopSite) -> None:
     def widen(fw: Any) -> None:
         fw.new_doc("User Permission", user="sam", allow="Customer", for_value="Bob").insert()
 
-    await scene.do(widen)
-    assert len(await scene.do(lambda fw: fw.get_list(ORDER), "sam")) == 5
+    await populated.do(widen)
+    assert len(await populated.do(lambda fw: fw.get_list(ORDER), "sam")) == 5
 
     def narrow(fw: Any) -> None:
         fw.new_doc("User Permission", user="sam", allow=ORDER, for_value=FAR).insert()
 
-    await scene.do(narrow)
-    assert names(await scene.do(lambda fw: fw.get_list(ORDER), "sam")) == [FAR]
+    await populated.do(narrow)
+    assert names(await populated.do(lambda fw: fw.get_list(ORDER), "sam")) == [FAR]
 
 
 MANY_SCOPES = """
@@ -225,14 +227,16 @@ MANY_SCOPES = """
 """
 
 
-async def test_scopes_may_be_more_than_a_statement_has_parameters(scene: ShopSite) -> None:
-    await scene.do(lambda fw: fw.db.sql(MANY_SCOPES))
-    found = await scene.do(lambda fw: rest.list_documents(fw, ORDER, {"order_by": "name"}), "sam")
+async def test_scopes_may_be_more_than_a_statement_has_parameters(populated: ShopSite) -> None:
+    await populated.do(lambda fw: fw.db.sql(MANY_SCOPES))
+    found = await populated.do(
+        lambda fw: rest.list_documents(fw, ORDER, {"order_by": "name"}), "sam"
+    )
     assert names(found["data"]) == [NEAR, NONE, LINES]
-    found = await scene.do(lambda fw: rest.list_documents(fw, "Customer", {}), "sam")
+    found = await populated.do(lambda fw: rest.list_documents(fw, "Customer", {}), "sam")
     assert names(found["data"]) == ["Ada"]
 
 
-async def test_user_without_scopes_is_not_limited(scene: ShopSite) -> None:
-    other = await scene.add_account("Seller", name="other")
-    assert len(await scene.do(lambda fw: fw.get_list(ORDER), other)) == 5
+async def test_user_without_scopes_is_not_limited(populated: ShopSite) -> None:
+    other = await populated.add_account("Seller", name="other")
+    assert len(await populated.do(lambda fw: fw.get_list(ORDER), other)) == 5

@@ -35,7 +35,7 @@ async def store(open_store: OpenStore) -> AsyncIterator[Store]:
         yield store
 
 
-class MeetingPoint:
+class TransactionBarrier:
     """Two transactions continue only when both have reached this point."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ async def both(*calls: Callable[[], Any]) -> list[object]:
 
 
 async def test_postgres_writes_run_concurrently(store: Store) -> None:
-    meeting = MeetingPoint()
+    meeting = TransactionBarrier()
 
     def write(tx: Tx, text: str) -> None:
         tx.run(ADD, owner="ada", text=text)
@@ -90,7 +90,7 @@ async def test_transaction_lock_serialises_writes(store: Store) -> None:
 async def test_deadlock_refuses_one_write_and_commits_other(store: Store) -> None:
     """Architecture, The store: a deadlock is a 503."""
     await store.write(lambda tx: [tx.run(ADD, owner="ada", text=name) for name in "ab"])
-    meeting = MeetingPoint()
+    meeting = TransactionBarrier()
 
     def write(tx: Tx, first: str, second: str) -> str:
         change = "UPDATE notes SET owner = :owner WHERE text = :text"

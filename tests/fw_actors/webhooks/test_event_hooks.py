@@ -18,7 +18,7 @@ ALL = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
 Act = Callable[[Any, Any], object]
 
 
-class Boxes(VirtualSite):
+class HookSite(VirtualSite):
     """A site in which the hooks of a Box run actions of the test."""
 
     def in_hook(self, hook: str, act: Act) -> None:
@@ -32,13 +32,13 @@ class Boxes(VirtualSite):
 
 
 @pytest.fixture
-async def boxes(tmp_path: Path) -> AsyncIterator[Boxes]:
+async def hook_site(tmp_path: Path) -> AsyncIterator[HookSite]:
     async with open_virtual_site(tmp_path, apps=("boxes",)) as site:
         acts = sys.modules["boxes"].ACTS
         acts.clear()
-        boxes = Boxes(site.site)
-        await boxes.watch("Box", *ALL)
-        yield boxes
+        hook_site = HookSite(site.site)
+        await hook_site.watch("Box", *ALL)
+        yield hook_site
         acts.clear()
 
 
@@ -52,16 +52,16 @@ def live(fw: Any) -> None:
 
 
 @pytest.mark.parametrize("event", ALL)
-async def test_event_omits_values_set_only_on_object(boxes: Boxes, event: str) -> None:
+async def test_event_omits_values_set_only_on_object(hook_site: HookSite, event: str) -> None:
     """Such a value is not stored, so no read of the document returns it."""
 
     def act(doc: Any, fw: Any) -> None:
         doc.stamp = "never stored"
         doc.items.append({"item": "never stored"})
 
-    boxes.in_hook(event, act)
-    await boxes.do(live)
-    shown = (await boxes.told(event))["doc"]
+    hook_site.in_hook(event, act)
+    await hook_site.do(live)
+    shown = (await hook_site.told(event))["doc"]
     assert shown["stamp"] == "as written"
     assert [row["item"] for row in shown["items"]] == ["i"]
 
@@ -80,52 +80,52 @@ def on_the_object(doc: Any, fw: Any) -> None:
 
 @pytest.mark.parametrize("act", [by_another_object, by_sql, on_the_object])
 @pytest.mark.parametrize("event", ALL)
-async def test_event_shows_values_stored_by_hook(boxes: Boxes, event: str, act: Act) -> None:
-    boxes.in_hook(event, act)
-    await boxes.do(live)
-    assert (await boxes.told(event))["doc"]["stamp"] == "stored by the hook"
+async def test_event_shows_values_stored_by_hook(hook_site: HookSite, event: str, act: Act) -> None:
+    hook_site.in_hook(event, act)
+    await hook_site.do(live)
+    assert (await hook_site.told(event))["doc"]["stamp"] == "stored by the hook"
 
 
-async def test_hook_save_is_shown_by_both_events(boxes: Boxes) -> None:
+async def test_hook_save_is_shown_by_both_events(hook_site: HookSite) -> None:
     def act(doc: Any, fw: Any) -> None:
         other = fw.get_doc("Box", doc.name)
         other.stamp = "saved by the hook"
         other.items.append({"item": "j"})
         other.save()
 
-    boxes.in_hook("on_insert", act)
-    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1", items=[{"item": "i"}]).insert())
+    hook_site.in_hook("on_insert", act)
+    await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1", items=[{"item": "i"}]).insert())
     for event in ("on_insert", "on_update"):
-        shown = (await boxes.told(event))["doc"]
+        shown = (await hook_site.told(event))["doc"]
         assert shown["stamp"] == "saved by the hook"
         assert [row["item"] for row in shown["items"]] == ["i", "j"]
 
 
 @pytest.mark.parametrize("event", ALL)
-async def test_event_shows_child_rows_changed_by_sql(boxes: Boxes, event: str) -> None:
-    boxes.in_hook(event, lambda doc, fw: fw.db.sql("UPDATE doc_box_item SET item = 'by sql'"))
-    await boxes.do(live)
-    assert [row["item"] for row in (await boxes.told(event))["doc"]["items"]] == ["by sql"]
+async def test_event_shows_child_rows_changed_by_sql(hook_site: HookSite, event: str) -> None:
+    hook_site.in_hook(event, lambda doc, fw: fw.db.sql("UPDATE doc_box_item SET item = 'by sql'"))
+    await hook_site.do(live)
+    assert [row["item"] for row in (await hook_site.told(event))["doc"]["items"]] == ["by sql"]
 
 
 @pytest.mark.parametrize("hook", ["validate", "before_save"])
-async def test_event_shows_sql_change_before_write(boxes: Boxes, hook: str) -> None:
+async def test_event_shows_sql_change_before_write(hook_site: HookSite, hook: str) -> None:
     """A save writes only changed columns, so that the value of the hook stays."""
-    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
-    boxes.in_hook(hook, by_sql)
-    await boxes.do(lambda fw: fw.get_doc("Box", "B-1").save())
-    assert (await boxes.told("on_update"))["doc"]["stamp"] == "stored by the hook"
-    assert await boxes.sql("SELECT stamp FROM doc_box") == [("stored by the hook",)]
+    await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
+    hook_site.in_hook(hook, by_sql)
+    await hook_site.do(lambda fw: fw.get_doc("Box", "B-1").save())
+    assert (await hook_site.told("on_update"))["doc"]["stamp"] == "stored by the hook"
+    assert await hook_site.sql("SELECT stamp FROM doc_box") == [("stored by the hook",)]
 
 
-async def test_submitting_insert_emits_each_stored_state(boxes: Boxes) -> None:
-    boxes.in_hook("on_insert", by_sql)
-    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1").insert().submit())
-    assert (await boxes.told("on_insert"))["doc"]["docstatus"] == 0
-    assert (await boxes.told("on_submit"))["doc"]["docstatus"] == 1
+async def test_submitting_insert_emits_each_stored_state(hook_site: HookSite) -> None:
+    hook_site.in_hook("on_insert", by_sql)
+    await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1").insert().submit())
+    assert (await hook_site.told("on_insert"))["doc"]["docstatus"] == 0
+    assert (await hook_site.told("on_submit"))["doc"]["docstatus"] == 1
 
 
-async def test_event_redacts_document_read_again(boxes: Boxes) -> None:
+async def test_event_redacts_document_read_again(hook_site: HookSite) -> None:
     """A document that is read again is redacted as well (B-94)."""
 
     def act(doc: Any, fw: Any) -> None:
@@ -133,46 +133,46 @@ async def test_event_redacts_document_read_again(boxes: Boxes) -> None:
         other.pass_secret, other.margin, other.token = "hidden", 7.5, "hidden"
         other.save()
 
-    boxes.in_hook("on_insert", act)
-    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1").insert())
-    shown = (await boxes.told("on_insert"))["doc"]
+    hook_site.in_hook("on_insert", act)
+    await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1").insert())
+    shown = (await hook_site.told("on_insert"))["doc"]
     assert (shown["pass_secret"], shown["token"]) == (None, {"configured": True})
     assert "margin" not in shown
-    assert not [d for d in await boxes.deliveries() if "hidden" in str(d["payload"])]
+    assert not [d for d in await hook_site.deliveries() if "hidden" in str(d["payload"])]
 
 
 @pytest.mark.parametrize("own", [True, False])
-async def test_event_uses_name_set_by_hook_rename(boxes: Boxes, own: bool) -> None:
+async def test_event_uses_name_set_by_hook_rename(hook_site: HookSite, own: bool) -> None:
     def act(doc: Any, fw: Any) -> None:
         (doc if own else fw.get_doc("Box", "B-1")).rename("B-2")
         fw.get_doc("Box", "B-2").db_set("stamp", "stored by the hook")
 
-    boxes.in_hook("on_insert", act)
-    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1").insert())
-    data = await boxes.told("on_insert")
+    hook_site.in_hook("on_insert", act)
+    await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1").insert())
+    data = await hook_site.told("on_insert")
     assert (data["name"], data["doc"]["name"]) == ("B-2", "B-2")
     assert data["doc"]["stamp"] == "stored by the hook"
-    assert [d["reference_name"] for d in await boxes.deliveries()] == ["B-2"]
+    assert [d["reference_name"] for d in await hook_site.deliveries()] == ["B-2"]
 
 
 async def test_event_of_document_deleted_by_hook_is_kept(
-    boxes: Boxes,
+    hook_site: HookSite,
 ) -> None:
     """Insert and deletion are two events."""
-    boxes.in_hook("on_insert", lambda doc, fw: fw.get_doc("Box", "B-1").delete())
-    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
-    assert (await boxes.told("on_insert"))["doc"]["stamp"] == "as written"
-    assert (await boxes.told("on_trash"))["doc"]["stamp"] == "as written"
+    hook_site.in_hook("on_insert", lambda doc, fw: fw.get_doc("Box", "B-1").delete())
+    await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
+    assert (await hook_site.told("on_insert"))["doc"]["stamp"] == "as written"
+    assert (await hook_site.told("on_trash"))["doc"]["stamp"] == "as written"
 
 
-async def test_event_of_refused_deletion_is_dropped(boxes: Boxes) -> None:
+async def test_event_of_refused_deletion_is_dropped(hook_site: HookSite) -> None:
     """The event is recorded before the rows are deleted, and is rolled back with the deletion."""
 
     def act(doc: Any, fw: Any) -> None:
         raise ValueError("not this one")
 
-    boxes.in_hook("on_trash", act)
-    await boxes.do(lambda fw: fw.new_doc("Box", name="B-1").insert())
+    hook_site.in_hook("on_trash", act)
+    await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1").insert())
     with pytest.raises(ValueError, match="not this one"):
-        await boxes.do(lambda fw: fw.get_doc("Box", "B-1").delete())
-    assert [d["event"] for d in await boxes.deliveries()] == ["doc.on_insert"]
+        await hook_site.do(lambda fw: fw.get_doc("Box", "B-1").delete())
+    assert [d["event"] for d in await hook_site.deliveries()] == ["doc.on_insert"]

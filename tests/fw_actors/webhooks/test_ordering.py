@@ -54,7 +54,7 @@ async def test_ordered_claim_waits_for_final_predecessor(site: VirtualSite) -> N
     assert delivery_names(await process.claim()) == [a3]
 
 
-class Fates:
+class RandomOutcomes:
     """Random outcomes of deliveries; no document ever has two in flight."""
 
     def __init__(self, site: VirtualSite, seed: int) -> None:
@@ -120,22 +120,22 @@ async def test_ordered_claims_never_overlap_across_processes(site: VirtualSite, 
     """Under random outcomes, lost leases, cancellations and new events the order holds, and no
     delivery is left (B-367)."""
     await site.subscribe(ordering="document", timeout=1, max_attempts=2)
-    fates = Fates(site, seed)
+    outcomes = RandomOutcomes(site, seed)
     for step in range(60):
         if step % 3 == 0 and step < 40:
-            await fates.emit()
-        await fates.claim()
-        await fates.end_some()
+            await outcomes.emit()
+        await outcomes.claim()
+        await outcomes.end_some()
         if step % 7 == 0:
-            await fates.cancel_some()
+            await outcomes.cancel_some()
         if step in (10, 25):
-            await fates.kill()
+            await outcomes.kill()
         await trio.sleep(0.2)
-    await fates.end_some(surely=True)
-    while await fates.claim():
-        await fates.end_some(surely=True)
+    await outcomes.end_some(surely=True)
+    while await outcomes.claim():
+        await outcomes.end_some(surely=True)
         await trio.sleep(0.2)
-    assert fates.ended == fates.expected
+    assert outcomes.ended == outcomes.expected
     assert await site.sql("SELECT id FROM fw_job WHERE ordering_key IS NOT NULL") == []
 
 
