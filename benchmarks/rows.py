@@ -87,12 +87,12 @@ class Comparison:
         for number in range(1, effort.rounds + 1):
             ours.append(_undisturbed(self.ours))
             reference.append(_undisturbed(self.reference))
-            told = f"{figure(ours[-1])} against {figure(reference[-1])}"
+            line = f"{figure(ours[-1])} against {figure(reference[-1])}"
             if self.second is not None:
                 others.append(_undisturbed(self.second.measure))
-                told += f" and {figure(others[-1])}"
+                line += f" and {figure(others[-1])}"
             effort.tell(
-                f"{self.suite}/{self.name} round {number} of {effort.rounds}: {told} {self.unit}"
+                f"{self.suite}/{self.name} round {number} of {effort.rounds}: {line} {self.unit}"
             )
         first = self.row(ours, reference)
         if self.second is None:

@@ -192,11 +192,11 @@ async def test_api_keys_are_limited_to_a_hundred(site: HttpSite, sid: str) -> No
 async def test_api_key_last_used_is_written_once_a_minute(site: HttpSite, sid: str) -> None:
     made = await site.key(sid)
     assert [key["lastUsed"] for key in await listed(site, sid)] == [None]
-    for wait, told in [(0, "08:00:00"), (59, "08:00:00"), (1, "08:01:00")]:
+    for wait, used_at in [(0, "08:00:00"), (59, "08:00:00"), (1, "08:01:00")]:
         site.pass_time(wait)
         await works(site, made["key"])
         (key,) = await listed(site, sid)
-        assert key["lastUsed"] == f"2027-01-15T{told}.000Z"
+        assert key["lastUsed"] == f"2027-01-15T{used_at}.000Z"
 
 
 @pytest.mark.parametrize("change", ["disabled", "deleted"])

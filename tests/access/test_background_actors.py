@@ -58,8 +58,8 @@ async def test_delivery_actor_records_attempt_that_failed(site: HttpSite) -> Non
         hook = {"event_type": "Custom", "custom_event": "a.b", "secret": "a signing secret",
                 "url": f"https://127.0.0.1:{port}/", "max_attempts": 3}  # fmt: skip
         assert (await site.ask("POST", "/api/resource/Webhook", hook, sid=sid)).status == 201
-        told = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
-        (delivery,) = told.json["deliveries"]
+        emitted = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
+        (delivery,) = emitted.json["deliveries"]
         path = f"/api/resource/Webhook%20Delivery/{delivery}"
         await site.log.wait("delivery.attempted", 1)
     shown = (await site.ask("GET", path, sid=sid)).json["data"]

@@ -19,8 +19,8 @@ async def emitted(site: HttpSite, sid: str) -> str:
             "url": "http://127.0.0.1:9/hook?token=hunter2", "max_attempts": 1}  # fmt: skip
     made = await site.ask("POST", "/api/resource/Webhook", hook, sid=sid)
     assert made.status == 201, made.body
-    told = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
-    delivery: str = told.json["deliveries"][0]
+    response = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
+    delivery: str = response.json["deliveries"][0]
     return delivery
 
 

@@ -23,8 +23,8 @@ async def test_delivery_page_offers_a_replay_only_where_one_is_possible(
     made = await site.ask("POST", "/api/resource/Webhook", fields, sid=sid)
     webhook = made.json["data"]["name"]
     await site.op("webhooks.pause", {"webhook": webhook}, sid=sid)
-    told = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
-    [delivery] = told.json["deliveries"]
+    emitted = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
+    [delivery] = emitted.json["deliveries"]
     assert (await site.op("webhooks.cancel", {"delivery": delivery}, sid=sid)).status == 200
     if gone == "webhook":
         await site.ask("DELETE", f"/api/resource/Webhook/{webhook}", sid=sid)

@@ -59,8 +59,8 @@ async def test_hostile_value_in_json_stays_one_string(site: HttpSite, value: str
     sid = await site.sid("ann")
     given = {"fullName": value}
     assert (await site.op("profile.updateMyProfile", given, sid=sid)).status == 200
-    told = json.loads((await site.op("profile.getMyProfile", sid=sid)).body)
-    assert (told["fullName"], told["roles"]) == (value, [])
+    report = json.loads((await site.op("profile.getMyProfile", sid=sid)).body)
+    assert (report["fullName"], report["roles"]) == (value, [])
 
 
 async def test_hostile_name_in_a_link_is_encoded(site: HttpSite) -> None:

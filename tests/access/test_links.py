@@ -73,8 +73,8 @@ async def test_invitation_expires_after_its_hours(site: HttpSite) -> None:
     """An invitation link is valid for `inviteHours` (A-183)."""
     token = await invited(site)
     site.pass_time(72 * 3600 - 1)
-    told = (await site.ask("POST", "/api/auth/token", {"token": token}, csrf=False)).json
-    assert told == {
+    body = (await site.ask("POST", "/api/auth/token", {"token": token}, csrf=False)).json
+    assert body == {
         "kind": "invitation", "user": "ida", "fullName": "", "expires": "2027-01-18T08:00:00.000Z",
     }  # fmt: skip
     site.pass_time(1)
@@ -165,9 +165,9 @@ async def by_recovery(site: HttpSite, password: str) -> str:
 async def by_self_service(site: HttpSite, password: str) -> str:
     body = {"current": PASSWORD, "password": password}
     sid = await site.sid("ann")
-    told = refusal(await site.op("profile.changeMyPassword", body, sid=sid))
+    message = refusal(await site.op("profile.changeMyPassword", body, sid=sid))
     assert await site.alive(sid), "the caller's own is spared"
-    return told
+    return message
 
 
 async def by_a_managers_link(site: HttpSite, password: str) -> str:
@@ -193,10 +193,10 @@ async def test_password_change_of_any_kind_ends_other_sessions(site: HttpSite, p
     stays = path is by_self_service
     assert (await site.op("profile.getMyProfile", key=key)).status == (200 if stays else 401)
     assert [(await site.login("ann", pwd)).status for pwd in (PASSWORD, OTHER)] == [401, 200]
-    told = await site.rows(
+    recipients = await site.rows(
         "SELECT recipient FROM doc_email_delivery WHERE template = 'password_changed'"
     )
-    assert told == [{"recipient": "ann@example.test"}]
+    assert recipients == [{"recipient": "ann@example.test"}]
     assert await site.rows("SELECT * FROM fw_token WHERE spent IS NULL") == []
 
 

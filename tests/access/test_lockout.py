@@ -32,9 +32,9 @@ async def lock(site: HttpSite, usr: str = "ann") -> ClientResponse:
 def seconds(reply: ClientResponse) -> int:
     """Return the seconds to wait that both header and envelope of a 429 give."""
     assert (reply.status, reply.error["type"]) == (429, "TooManyRequestsError")
-    told = int(reply.header("retry-after") or "0")
-    assert reply.error["extra"] == {"retryAfter": told}
-    return told
+    retry_after = int(reply.header("retry-after") or "0")
+    assert reply.error["extra"] == {"retryAfter": retry_after}
+    return retry_after
 
 
 async def test_lockout_answers_the_last_failure_with_429(site: HttpSite) -> None:
@@ -58,11 +58,11 @@ async def test_lockout_is_not_prolonged_by_attempts(site: HttpSite) -> None:
     are whole and rounded up (H-65)."""
     await site.add_account("ann")
     await lock(site)
-    told = []
+    reported = []
     for wait in (0.0, 0.4, 0.6, 299.0, 599.0, 0.5):
         site.pass_time(wait)
-        told.append(seconds(await site.login("ann", PASSWORD)))
-    assert told == [900, 900, 899, 600, 1, 1]
+        reported.append(seconds(await site.login("ann", PASSWORD)))
+    assert reported == [900, 900, 899, 600, 1, 1]
     site.pass_time(0.5)
     assert (await site.login("ann", PASSWORD)).status == 200
     again = [(await site.login("ann", "wrong")).status for _ in range(5)]
@@ -250,11 +250,11 @@ async def test_forgot_password_hides_a_store_without_writes(
         raise OverloadedError
 
     monkeypatch.setattr(attempts, "charge", full)
-    with capture_logs() as told:
+    with capture_logs() as log:
         reply = await site.ask("POST", "/api/auth/forgot-password", {"usr": usr})
     assert (reply.status, reply.json) == (200, {"ok": True})
     assert await site.rows("SELECT * FROM fw_job") == []
-    [line] = [each for each in told if each["event"] == "web.recovery_not_queued"]
+    [line] = [each for each in log if each["event"] == "web.recovery_not_queued"]
     assert line["request_id"] == reply.header("x-request-id")
     assert usr not in str(line)
 

@@ -120,14 +120,14 @@ async def assert_the_rest_is_as_told(boss: Reader, path: str, doc: dict[str, Any
     one, where = f"{path}/{quote(doc['name'])}", path + "/{name}"
     change = {"modified": doc["modified"], "name": doc["name"], "doctype": doc["doctype"]}
     assert boss.refused("PUT", where, change) == []
-    for method, asked, told, body in (
+    for method, asked, schema, body in (
         ("GET", one, where, None),
         ("GET", path, path, None),
         ("PUT", one, where, change),
     ):
         reply = await boss.ask(method, asked, body)
         assert reply.status == 200, reply.body
-        assert boss.unlike(method, told, 200, reply.json) == []
+        assert boss.unlike(method, schema, 200, reply.json) == []
 
 
 @pytest.mark.parametrize("bad", range(0, len(BAD), 12))
@@ -202,8 +202,8 @@ async def test_openapi_says_what_fields_mean(site: HttpSite) -> None:
     meant = "The number of attempts after which a delivery has failed."
     sent = boss.operation("POST", "/api/resource/Webhook")["requestBody"]["content"][JSON]
     request = schemas[sent["schema"]["$ref"].rpartition("/")[2]]
-    told = [request, schemas["Webhook.shown"], schemas["Webhook.listed"]]
-    assert [each["properties"]["max_attempts"]["description"] for each in told] == [meant] * 3
+    expected = [request, schemas["Webhook.shown"], schemas["Webhook.listed"]]
+    assert [each["properties"]["max_attempts"]["description"] for each in expected] == [meant] * 3
     for kind in ("shown", "listed", "inserted", "saved"):
         fields = schemas[f"Webhook.{kind}"]["properties"]
         assert [name for name in fields if "description" not in fields[name]] == []
@@ -234,7 +234,7 @@ def references(value: Any) -> set[str]:
 async def test_openapi_describes_each_answer_with_a_document_field_by_field(site: HttpSite) -> None:
     """With an open schema any answer would fit, and a client would get dictionaries (H-105)."""
     boss = await reader(site, "System Manager")
-    told = {
+    expected = {
         ("GET", SAMPLE, 200): ("listed", "Sample.list"),
         ("POST", SAMPLE, 201): ("shown", "Sample.create"),
         ("GET", SAMPLE + "/{name}", 200): ("shown", "Sample.read"),
@@ -242,7 +242,7 @@ async def test_openapi_describes_each_answer_with_a_document_field_by_field(site
         ("POST", SAMPLE + "/{name}/rename", 200): ("shown", "Sample.rename"),
         ("POST", ORDER + "/{name}/submit", 200): ("shown", "Sales_Order.submit"),
     }
-    for (method, path, status), (kind, name) in told.items():
+    for (method, path, status), (kind, name) in expected.items():
         operation = boss.operation(method, path)
         schema = operation["responses"][str(status)]["content"][JSON]["schema"]
         component = f"#/components/schemas/{name.partition('.')[0]}.{kind}"

@@ -37,8 +37,8 @@ async def failed_site(tmp_path: Path) -> AsyncIterator[FailedDeliverySite]:
         hook = {"event_type": "Custom", "custom_event": "a.b", "secret": SECRET,
                 "url": "http://127.0.0.1:9/hook", "max_attempts": 1}  # fmt: skip
         made = await site.ask("POST", HOOK, hook, sid=boss)
-        told = await site.op("webhooks.emit", {"name": "a.b", "data": {"n": 1}}, sid=boss)
-        (delivery,) = told.json["deliveries"]
+        emitted = await site.op("webhooks.emit", {"name": "a.b", "data": {"n": 1}}, sid=boss)
+        (delivery,) = emitted.json["deliveries"]
         await site.rows(
             "UPDATE doc_webhook_delivery SET status = 'Failed', attempts = 1, next_attempt = NULL"
         )
@@ -98,10 +98,10 @@ async def test_cancelled_delivery_names_its_user(failed_site: FailedDeliverySite
         409, "This delivery is Failed; only Queued and Retrying deliveries can be cancelled."
     )  # fmt: skip
     await failed_site.op("pause", webhook=failed_site.hook)
-    told = await failed_site.site.op(
+    emitted = await failed_site.site.op(
         "webhooks.emit", {"name": "a.b", "data": {}}, sid=failed_site.boss
     )
-    (waiting,) = told.json["deliveries"]
+    (waiting,) = emitted.json["deliveries"]
     cancelled = await failed_site.op("cancel", delivery=waiting)
     assert (cancelled.status, cancelled.json) == (200, {"delivery": waiting, "status": "Failed"})
     shown = await failed_site.site.ask(

@@ -240,8 +240,14 @@ async def test_scoped_manager_administers_ordinary_accounts(scoped_site: ScopedM
 async def test_scoped_manager_keeps_the_own_account(scoped_site: ScopedManagerSite) -> None:
     """The own account stays with self-service (A-240, A-242)."""
     site = scoped_site.site
-    told = await scoped_site.op("profile.updateMyProfile", {"fullName": "Sam", "language": "de"})
-    assert (told.status, told.json["fullName"], told.json["language"]) == (200, "Sam", "de")
+    response = await scoped_site.op(
+        "profile.updateMyProfile", {"fullName": "Sam", "language": "de"}
+    )
+    assert (response.status, response.json["fullName"], response.json["language"]) == (
+        200,
+        "Sam",
+        "de",
+    )
     key = await site.key(scoped_site.sam)
     assert (await scoped_site.op("api_keys.revokeMyAPIKey", {"name": key["name"]})).status == 200
     change = {"current": PASSWORD, "password": OTHER}
@@ -313,8 +319,8 @@ async def test_scoped_manager_sees_no_hidden_records_on_pages(
         assert (page.status, TOKEN.encode() in page.body) == (403, False)
     for sid, shown in ((scoped_site.boss, True), (scoped_site.sam, False)):
         page = await scoped_site.site.ask("GET", "/app/Customer/Near", sid=sid, headers=BROWSER)
-        told = [part in page.body for part in (b"<p>Created</p>", b"<ins>")]
-        assert (page.status, told) == (200, [True, shown])  # the creation is shown to both
+        parts = [part in page.body for part in (b"<p>Created</p>", b"<ins>")]
+        assert (page.status, parts) == (200, [True, shown])  # the creation is shown to both
     home = await scoped_site.ask("GET", "/app", headers=BROWSER)
     assert not any(f"/app/{quote(doctype)}".encode() in home.body for doctype in RECORDS)
     described = await scoped_site.ask("GET", "/api/openapi.json")
@@ -418,7 +424,7 @@ async def test_scoped_manager_does_not_learn_what_prevents_a_deletion(
 
     await site.do(add_records)
     scopes = (await site.do(lambda fw: fw.get_all("User Permission", {"user": "eve"})))[0]["name"]
-    told = {
+    expected = {
         "Helper": ("User eve", "Another document", "links to Role Helper."),
         "Event Publisher": (
             f"User Permission {scopes}",
@@ -426,7 +432,7 @@ async def test_scoped_manager_does_not_learn_what_prevents_a_deletion(
             "names Role Event Publisher; delete the User Permission first.",
         ),
     }
-    for role, (name, nameless, rest) in told.items():
+    for role, (name, nameless, rest) in expected.items():
         path = f"/api/resource/Role/{quote(role)}"
         for sid, shown in ((scoped_site.boss, name), (scoped_site.sam, nameless)):
             reply = await site.ask("DELETE", path, sid=sid)
@@ -446,7 +452,7 @@ async def test_scoped_manager_does_not_learn_which_links_lead_to_documents(
 
     await scoped_site.site.do(add_records)
 
-    async def told(customer: str) -> list[str]:
+    async def refusals_for(customer: str) -> list[str]:
         line = {"item": "Bolt", "customer": customer}
         orders: list[dict[str, Any]] = [
             {"title": "x", "lines": [line, {"rate": 2}]},  # the second item is missing
@@ -464,7 +470,7 @@ async def test_scoped_manager_does_not_learn_which_links_lead_to_documents(
             await scoped_site.refused(reply)
         return [reply.error["message"] for reply in replies]
 
-    assert await told("Far") == await told("Away") == await told("Nowhere")
+    assert await refusals_for("Far") == await refusals_for("Away") == await refusals_for("Nowhere")
 
 
 async def test_scoped_manager_does_not_learn_which_webhook_has_a_key(

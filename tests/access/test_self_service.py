@@ -73,14 +73,14 @@ async def test_profile_has_two_writable_fields(site: HttpSite) -> None:
     await site.add_account("ann", "Event Publisher")
     sid = await site.sid("ann")
     reply = await site.op("profile.updateMyProfile", {"language": "de"}, sid=sid)
-    told = {
+    expected = {
         "name": "ann", "email": "ann@example.test", "fullName": "Ann", "language": "de",
         "roles": ["Event Publisher"],
     }  # fmt: skip
-    assert (reply.status, reply.json) == (200, told)
+    assert (reply.status, reply.json) == (200, expected)
     await site.op("profile.updateMyProfile", {"fullName": " Ann O'Hara "}, sid=sid)
     reply = await site.ask("GET", "/api/method/core.services.profile.getMyProfile", sid=sid)
-    assert reply.json == {**told, "fullName": "Ann O'Hara"}
+    assert reply.json == {**expected, "fullName": "Ann O'Hara"}
     emptied = await site.op("profile.updateMyProfile", {"fullName": ""}, sid=sid)
     assert emptied.json["fullName"] == ""
 
@@ -157,9 +157,9 @@ async def test_password_change_ends_all_sessions_but_its_own(site: HttpSite) -> 
     assert (await site.op("profile.getMyProfile", key=key)).status == 200, "A-249"
     assert [(await site.login("ann", pwd)).status for pwd in (PASSWORD, OTHER)] == [401, 200]
     mails = await site.rows("SELECT template, recipient, owner FROM doc_email_delivery")
-    told = {"recipient": "ann@example.test", "owner": "ann"}
+    expected = {"recipient": "ann@example.test", "owner": "ann"}
     assert sorted(mails, key=str) == [
-        {"template": "api_key_made", **told}, {"template": "password_changed", **told}
+        {"template": "api_key_made", **expected}, {"template": "password_changed", **expected}
     ]  # fmt: skip
 
 

@@ -80,9 +80,9 @@ async def test_attempt_log_agrees_with_the_metrics(site: HttpSite) -> None:
     for _ in range(6):
         await site.login("nobody", "wrong")
     page = (await site.ask("GET", "/metrics", peer="127.0.0.1")).body.decode()
-    told = [line["outcome"] for line in lines(site)]
+    outcomes = [line["outcome"] for line in lines(site)]
     for outcome in ("signed_in", "wrong", "throttled", "overloaded"):
-        assert f'fw_sign_ins_total{{outcome="{outcome}"}} {told.count(outcome)}.0' in page
+        assert f'fw_sign_ins_total{{outcome="{outcome}"}} {outcomes.count(outcome)}.0' in page
 
 
 async def test_attempt_log_ignores_malformed_requests(site: HttpSite) -> None:

@@ -28,11 +28,11 @@ async def test_invitation_returns_its_link_if_mail_is_logged(site: HttpSite, bos
     `log` (A-195, A-232)."""
     body = {"email": "Ida@Example.Test", "fullName": "Ida", "roles": ["Event Publisher"]}
     reply = await site.op("users.invite", body, sid=boss)
-    told = reply.json
-    assert (told["user"], told["email"]) == ("ida@example.test", "Ida@Example.Test")
-    assert told["expires"] == "2027-01-18T08:00:00.000Z"
-    token = told["link"].partition("#token=")[2]
-    assert told["link"].partition("#")[0].endswith("/accept-invite")
+    account = reply.json
+    assert (account["user"], account["email"]) == ("ida@example.test", "Ida@Example.Test")
+    assert account["expires"] == "2027-01-18T08:00:00.000Z"
+    token = account["link"].partition("#token=")[2]
+    assert account["link"].partition("#")[0].endswith("/accept-invite")
     looked = await site.ask("POST", "/api/auth/token", {"token": token})
     assert (looked.json["kind"], looked.json["user"]) == ("invitation", "ida@example.test")
     accept = {"token": token, "password": OTHER}

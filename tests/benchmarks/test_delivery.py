@@ -69,9 +69,9 @@ CHOICES = [  # arguments, part of the error
 
 @pytest.mark.parametrize(("arguments", "said"), CHOICES)
 def test_benchmark_command_refuses_unmeasurable_rows(arguments: list[str], said: str) -> None:
-    told = CliRunner().invoke(main, arguments)
-    assert told.exit_code == 2
-    assert said in told.output
+    completed = CliRunner().invoke(main, arguments)
+    assert completed.exit_code == 2
+    assert said in completed.output
 
 
 def test_effort_wants_only_chosen_rows() -> None:
@@ -130,10 +130,10 @@ def test_receivers_over_tls_are_compared_with_both_loops(monkeypatch: pytest.Mon
 @pytest.mark.timeout(300)
 def test_instructions_of_deliveries_are_counted_with_and_without_actors() -> None:
     """Where the machine lets a process count; without actors all is delivered and recorded too."""
-    told: list[str] = []
-    rows = list(suite.rows(Effort(20, 1, told.append, only=frozenset({"actor_instructions"}))))
+    lines: list[str] = []
+    rows = list(suite.rows(Effort(20, 1, lines.append, only=frozenset({"actor_instructions"}))))
     if not rows:
-        assert "is left out: No counter" in told[0]
+        assert "is left out: No counter" in lines[0]
         return
     [row] = rows
     assert min(row.ours, row.reference) > 10_000

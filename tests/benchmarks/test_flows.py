@@ -48,12 +48,12 @@ def test_stretches_count_how_often_a_flow_enters_a_file() -> None:
 
 @pytest.mark.timeout(180)
 def test_rows_count_both_flows_of_the_service() -> None:
-    told: list[str] = []
-    found = rows(Effort(events=1, rounds=1, tell=told.append), ROOT, trace=True)
+    reported: list[str] = []
+    found = rows(Effort(events=1, rounds=1, tell=reported.append), ROOT, trace=True)
     ours = {row.name: row.ours for row in found}
     assert set(ours) == {f"login/{each}" for each in LOGIN} | {f"note/{each}" for each in NOTE}
     assert ours["login/files"] > 20
     assert ours["note/files"] > ours["login/files"]
-    login, note = told
+    login, note = reported
     assert "web/routes/access.py: AccessRoutes.sign_in" in login
     assert "web/routes/resource.py" in note

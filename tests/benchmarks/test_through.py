@@ -59,8 +59,8 @@ def test_through_rows_have_aims_and_ratios(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(suite, name, lambda *_, rate=rate: rate)
     monkeypatch.setattr(suite, "memory_after", lambda url, events, processes: [50.0] * processes)
     monkeypatch.setattr(suite, "counted_by_all", run_side)
-    told: list[str] = []
-    rows = list(suite.rows(Effort(events=1, rounds=1, tell=told.append)))
+    reported: list[str] = []
+    rows = list(suite.rows(Effort(events=1, rounds=1, tell=reported.append)))
     assert [(row.name, row.unit, row.ratio, row.aim) for row in rows] == [
         ("library", "events/s", 0.8, 0.75),
         ("batch", "events/s", 0.8, 0.75),
@@ -70,7 +70,7 @@ def test_through_rows_have_aims_and_ratios(monkeypatch: pytest.MonkeyPatch) -> N
         ("memory_4", "MB", 1.8, 1.0),
     ]
     assert [row.reaches_aim for row in rows] == [True, True, False, True, True, True]
-    assert "through/memory_2: 50.00, 50.00 MB, the supervisor's first" in told
+    assert "through/memory_2: 50.00, 50.00 MB, the supervisor's first" in reported
 
 
 def run_side(nginx: Nginx, posts: int, side: Callable[..., Any]) -> float:

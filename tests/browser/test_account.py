@@ -159,11 +159,11 @@ def test_api_key_is_selected_without_clipboard(page: Page, sign_in: SignIn) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "told", "status"),
+    ("answer", "expected", "status"),
     [("Enter", "your API keys are revoked", 401), ("Escape", "your API keys still work", 200)],
 )
 def test_password_change_asks_whether_to_revoke_api_keys(
-    page: Page, site: LiveSite, sign_in: SignIn, answer: str, told: str, status: int
+    page: Page, site: LiveSite, sign_in: SignIn, answer: str, expected: str, status: int
 ) -> None:
     """A change of one's own password leaves API keys (A-249); by keyboard alone (H-157)."""
     user = {"Enter": "dora", "Escape": "edna"}[answer]
@@ -180,7 +180,7 @@ def test_password_change_asks_whether_to_revoke_api_keys(
     expect(dialog.get_by_role("button", name="Revoke all keys")).to_be_focused()
     check_page(page, "account-keys")
     page.keyboard.press(answer)
-    expect(page.get_by_text(told)).to_be_visible()
+    expect(page.get_by_text(expected)).to_be_visible()
     bearer = {"Authorization": f"Bearer {key}"}
     assert httpx.get(f"{site.url}/api/boot", headers=bearer).status_code == status
 

@@ -66,9 +66,11 @@ def make_webhook(page: Page, receiver: LiveReceiver) -> str:
 def emit(page: Page, name: str = "console.seen") -> str:
     """Return the delivery of an event."""
     event = {"name": name, "data": {}}
-    told = page.request.post("/api/method/core.services.webhooks.emit", data=event, headers=HEADERS)
-    assert told.ok, told.text()
-    (delivery,) = told.json()["deliveries"]
+    emitted = page.request.post(
+        "/api/method/core.services.webhooks.emit", data=event, headers=HEADERS
+    )
+    assert emitted.ok, emitted.text()
+    (delivery,) = emitted.json()["deliveries"]
     return str(delivery)
 
 

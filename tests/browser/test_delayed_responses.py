@@ -467,8 +467,8 @@ def test_password_typed_while_scripts_load_is_complete(page: Page) -> None:
 
 
 def test_link_that_could_not_be_checked_is_checked_again(page: Page, site: LiveSite) -> None:
-    told = site.fw("user", "add", "ludo", "--email", "ludo@example.test", "--role", "Sales")
-    found = re.search(r"#token=\S+", told)
+    output = site.fw("user", "add", "ludo", "--email", "ludo@example.test", "--role", "Sales")
+    found = re.search(r"#token=\S+", output)
     assert found is not None
     page.route("**/api/auth/token", lambda route: route.abort(), times=1)
     page.goto(f"/accept-invite{found.group()}")
@@ -482,8 +482,8 @@ def invited(site: LiveSite, *names: str) -> list[str]:
     """Invite accounts; return the fragments of their links."""
     fragments = []
     for name in names:
-        told = site.fw("user", "add", name, "--email", f"{name}@example.test", "--role", "Sales")
-        found = re.search(r"#token=\S+", told)
+        output = site.fw("user", "add", name, "--email", f"{name}@example.test", "--role", "Sales")
+        found = re.search(r"#token=\S+", output)
         assert found is not None
         fragments.append(found.group())
     return fragments

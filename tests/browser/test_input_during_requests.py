@@ -74,8 +74,8 @@ def test_sign_in_refused_late_loses_nothing_typed_meanwhile(page: Page) -> None:
 
 def test_link_page_sets_the_password_that_it_shows(page: Page, site: LiveSite) -> None:
     """H-167: what was typed after Enter was shown, and no part of the password."""
-    told = site.fw("user", "add", "pia", "--email", "pia@example.test", "--role", "Sales")
-    found = re.search(r"#token=\S+", told)
+    output = site.fw("user", "add", "pia", "--email", "pia@example.test", "--role", "Sales")
+    found = re.search(r"#token=\S+", output)
     assert found is not None
     asked: list[str] = []
     page.on("request", lambda sent: asked.append(sent.url) if "auth/token" in sent.url else None)

@@ -202,8 +202,8 @@ def test_invalid_link_page_reports_unusable_link(page: Page, path: str, fragment
 
 def test_invitation_sets_name_and_password(page: Page, site: LiveSite) -> None:
     """An accepted invitation sets the password (A-231) and does not sign the person in (A-222)."""
-    told = site.fw("user", "add", "ivy", "--email", "ivy@example.test", "--role", "Sales")
-    found = re.search(r"http\S+#token=\S+", told)
+    output = site.fw("user", "add", "ivy", "--email", "ivy@example.test", "--role", "Sales")
+    found = re.search(r"http\S+#token=\S+", output)
     assert found is not None
     page.goto(site.url + "/accept-invite#" + found.group().partition("#")[2])
     expect(page.get_by_role("heading", name="Welcome")).to_be_visible()

@@ -58,8 +58,8 @@ def owe(client: httpx.Client, url: str) -> str:
     made = client.post("/api/resource/Webhook", json={**fields, "secret": SECRET})
     assert made.status_code == 201, made.text
     emit = "/api/method/core.services.webhooks.emit"
-    told = client.post(emit, json={"name": "a.b", "data": {}}).json()
-    name: str = told["deliveries"][0]
+    emitted = client.post(emit, json={"name": "a.b", "data": {}}).json()
+    name: str = emitted["deliveries"][0]
     return name
 
 

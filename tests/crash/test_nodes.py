@@ -88,11 +88,11 @@ def test_guesses_over_three_nodes_hash_at_most_limit(
         return clients[number % 3].post("/api/login", json=body).status_code
 
     with ThreadPoolExecutor(32) as pool:
-        told = Counter(pool.map(guess, range(GUESSES)))
+        statuses = Counter(pool.map(guess, range(GUESSES)))
     for number in range(5):  # concurrent guesses may not have locked the name; now it is locked
         guess(number)
-    assert set(told) <= {401, 429, 503}  # a machine may be too busy to charge
-    assert told[401] <= 4
+    assert set(statuses) <= {401, 429, 503}  # a machine may be too busy to charge
+    assert statuses[401] <= 4
     assert sum(map(hashes, clients)) - before == 5
     for client in clients:
         answer = client.post("/api/login", json={"usr": "victim", "pwd": PASSWORD})

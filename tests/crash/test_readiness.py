@@ -40,7 +40,7 @@ def site(tmp_path: Path) -> Iterator[LiveSite]:
         yield site
 
 
-def told(url: str, path: str) -> int | None:
+def status_of(url: str, path: str) -> int | None:
     """Return the status of a request on a new connection; None if it is refused."""
     try:
         return httpx.get(url + path, timeout=30, verify=NO_TLS).status_code
@@ -55,19 +55,21 @@ def test_starting_service_is_healthy_and_not_ready(site: LiveSite) -> None:
     with closing(sqlite3.connect(site.folder / "data" / "fw.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")  # as another process that migrates
         starting.start()
-        eventually(lambda: told(url, "/api/health") == 200)
-        assert told(url, "/api/ready") == 503
+        eventually(lambda: status_of(url, "/api/health") == 200)
+        assert status_of(url, "/api/ready") == 503
         early: list[int | None] = []
-        asking = threading.Thread(target=lambda: early.append(told(url, "/api/boot")))
+        asking = threading.Thread(target=lambda: early.append(status_of(url, "/api/boot")))
         asking.start()
-        assert told(url, "/api/ready") == 503
+        assert status_of(url, "/api/ready") == 503
         assert site.url == ""
         other.execute("ROLLBACK")
     starting.join()
     asking.join()
     assert early == [200], "it has waited for the service (H-108)"
     assert site.url == url
-    assert [told(url, path) for path in ("/api/health", "/api/ready", "/api/boot")] == [200] * 3
+    assert [status_of(url, path) for path in ("/api/health", "/api/ready", "/api/boot")] == [
+        200
+    ] * 3
 
 
 @pytest.mark.usefixtures("on_both_stores")
@@ -86,12 +88,12 @@ def test_stopping_service_is_not_ready_and_finishes_requests(
         asking.start()
         eventually((site.folder / "began").exists)
         process.send_signal(signal.SIGTERM)
-        eventually(lambda: told(site.url, "/api/ready") == 503)
-        assert told(site.url, "/api/health") == 200
-        assert told(site.url, "/api/boot") == 503
+        eventually(lambda: status_of(site.url, "/api/ready") == 503)
+        assert status_of(site.url, "/api/health") == 200
+        assert status_of(site.url, "/api/boot") == 503
         (site.folder / "release").touch()
         asking.join()
     assert (answers[0].status_code, json.loads(answers[0].content)) == (200, "done")
     assert process.wait(30) == 0
-    assert told(site.url, "/api/health") is None
+    assert status_of(site.url, "/api/health") is None
     site.process = None

@@ -84,7 +84,7 @@ def test_operating_page_names_exactly_the_events_in_its_section_on_the_log() -> 
 def test_runtime_page_names_exactly_its_events() -> None:
     """The table after "The events:" is the whole list."""
     text = (ROOT / "docs" / "runtime.md").read_text()
-    told = re.search(r"The events:\n\n(.*?)\n\n", text, re.DOTALL)
-    assert told is not None
+    match = re.search(r"The events:\n\n(.*?)\n\n", text, re.DOTALL)
+    assert match is not None
     code = {e for e in logged("fw_actors/runtime", "supervisors") if "." not in e}
-    assert set(TOKEN.findall(told[1])) == code
+    assert set(TOKEN.findall(match[1])) == code

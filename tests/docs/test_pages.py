@@ -61,7 +61,7 @@ def test_pages_build_without_a_broken_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("[there](nowhere.md)", "page does not exist"),
         ("[there](index.md#nowhere)", "anchor does not exist"),
@@ -70,12 +70,12 @@ def test_pages_build_without_a_broken_link(tmp_path: Path) -> None:
         ("```json\n{'no': 'json'}\n```", "not of its language"),
     ],
 )
-def test_build_reports_what_is_broken(text: str, told: str, tmp_path: Path) -> None:
+def test_build_reports_what_is_broken(text: str, expected: str, tmp_path: Path) -> None:
     configuration = (ROOT / "mkdocs.yml").read_text().partition("nav:")[0]
     (tmp_path / "mkdocs.yml").write_text(f"{configuration}nav: [Home: index.md]\n")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text(f"# Page\n{text}\n")
-    with pytest.raises(BuildFailed, match=told):
+    with pytest.raises(BuildFailed, match=expected):
         build(tmp_path, tmp_path / "built")
     assert not (tmp_path / "built").exists()
 
@@ -92,8 +92,8 @@ def test_navigation_names_each_page_once(tmp_path: Path) -> None:
 
 def test_index_has_the_sections_and_pages_of_the_navigation() -> None:
     _, *sections = re.split(r"^## ", (DOCS / "index.md").read_text(), flags=re.MULTILINE)
-    told = [(text.partition("\n")[0], LINK.findall(text)) for text in sections]
-    assert told == navigation(ROOT)[1:]
+    links = [(text.partition("\n")[0], LINK.findall(text)) for text in sections]
+    assert links == navigation(ROOT)[1:]
 
 
 def test_fields_page_has_the_types_options_and_hooks_of_the_code() -> None:
@@ -263,8 +263,8 @@ def test_operating_page_lists_exactly_the_metrics() -> None:
 
 def test_operating_page_lists_exactly_the_audit_actions() -> None:
     table = (DOCS / "operating.md").read_text().split("## Audit Events")[1].split("## Metrics")[0]
-    told = re.findall(r"^\| `([A-Za-z_.]+)` \|", table, re.MULTILINE)
-    assert sorted(told) == sorted(action.value for action in Action)
+    names = re.findall(r"^\| `([A-Za-z_.]+)` \|", table, re.MULTILINE)
+    assert sorted(names) == sorted(action.value for action in Action)
 
 
 @pytest.mark.parametrize("file", ["prometheus/alerts.yml", "grafana/fw.json"])

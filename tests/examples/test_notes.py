@@ -71,8 +71,8 @@ async def test_note_share_notifies_subscribers(site: Site) -> None:
     note = await site.write("ada", lambda fw: rest.insert(fw, "Note", {"title": "Tea"}))
     arguments = {"note": note["name"], "with_whom": "bob"}
     share.validate(arguments)
-    told = await site.write("ada", lambda fw: share(fw, **arguments))
-    assert len(told["deliveries"]) == 1
+    result = await site.write("ada", lambda fw: share(fw, **arguments))
+    assert len(result["deliveries"]) == 1
     assert (await payloads(site))[-1]["data"] == {"title": "Tea", "with": "bob"}
     assert share.roles == ("Note Writer",)
 

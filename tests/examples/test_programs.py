@@ -159,10 +159,10 @@ def test_job_pool_runs_as_a_program() -> None:
         [sys.executable, "-m", "examples.job_pool"],
         cwd=ROOT, capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    told = done.stdout.splitlines()
-    assert len(told) == 10
-    assert "job 1 is done" in told
-    assert "job 4: ValueError: 4 is divisible by 4" in told
+    output = done.stdout.splitlines()
+    assert len(output) == 10
+    assert "job 1 is done" in output
+    assert "job 4: ValueError: 4 is divisible by 4" in output
 
 
 @pytest.mark.parametrize("name", ["rate_limiter", "chat_room"])

@@ -49,11 +49,11 @@ def test_app_site_refuses_plain_tests_and_functions_that_run_later(tmp_path: Pat
     (tmp_path / "test_kit.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["fw_actors.app_testing"]\n')
     (tmp_path / "fw.json").write_text('{"apps": ["kit_app"]}')
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
         check=False, timeout=120,
     ).stdout  # fmt: skip
-    assert "a test with app_site must be an async function" in told
-    assert "1 error" in told or "1 failed" in told, told
-    assert "5 passed" in told, told
+    assert "a test with app_site must be an async function" in output
+    assert "1 error" in output or "1 failed" in output, output
+    assert "5 passed" in output, output

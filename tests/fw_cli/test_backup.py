@@ -81,9 +81,9 @@ def test_outdated_postgresql_program_is_named_with_remedy(
     (tools / program).chmod(0o755)
     (fw.folder / "newer.dump").write_bytes(b"PGDMP" + bytes(100))
     database = "postgresql://x:pw@127.0.0.1:1/none"
-    told = fw.refused(*args, FW_DATABASE=database, PATH=f"{tools}:/usr/bin:/bin").splitlines()
-    assert [line.removeprefix("fw: ") for line in told[:-1]] == said.splitlines()
-    assert f"{tools / program} is too old: install the client programs" in told[-1]
+    lines = fw.refused(*args, FW_DATABASE=database, PATH=f"{tools}:/usr/bin:/bin").splitlines()
+    assert [line.removeprefix("fw: ") for line in lines[:-1]] == said.splitlines()
+    assert f"{tools / program} is too old: install the client programs" in lines[-1]
 
 
 def test_pg_dump_inherits_no_secret_of_fw(fw: CommandLine) -> None:

@@ -147,11 +147,11 @@ async def test_console_socket_is_made_once_its_folder_is_usable(
     short_path: Path, mock_clock: trio.testing.MockClock
 ) -> None:
     """O-228: also if it could not be made at once, as while no descriptor is left."""
-    run, told, log = short_path / "run", short_path / "console.address", RecordingLog()
+    run, console_log, log = short_path / "run", short_path / "console.address", RecordingLog()
     run.mkdir()
     clock, entropy = SystemClock(), SystemEntropy()
     async with open_runtime(clock=clock, entropy=entropy) as runtime:
-        child = console_socket(told, run, Mock(spec=Console), log, no_metrics)
+        child = console_socket(console_log, run, Mock(spec=Console), log, no_metrics)
         async with open_supervisor(runtime, "service", [child]):
             shutil.rmtree(run)
             for _ in range(3):
@@ -161,7 +161,7 @@ async def test_console_socket_is_made_once_its_folder_is_usable(
             run.mkdir()
             mock_clock.jump(CHECK_SECONDS)
             await trio.testing.wait_all_tasks_blocked()
-            async with await trio.open_unix_socket(path_in(told)):
+            async with await trio.open_unix_socket(path_in(console_log)):
                 pass
 
 
@@ -169,12 +169,12 @@ async def test_console_socket_stays_while_no_descriptor_is_left(
     tmp_path: Path, mock_clock: trio.testing.MockClock
 ) -> None:
     """O-228: then `fw doctor` needs it; a file that cannot be opened is not a removed one."""
-    told, log = tmp_path / "console.address", RecordingLog()
+    console_log, log = tmp_path / "console.address", RecordingLog()
     clock, entropy = SystemClock(), SystemEntropy()
     async with open_runtime(clock=clock, entropy=entropy) as runtime:
-        child = console_socket(told, None, Mock(spec=Console), log, no_metrics)
+        child = console_socket(console_log, None, Mock(spec=Console), log, no_metrics)
         async with open_supervisor(runtime, "service", [child]):
-            path = path_in(told)
+            path = path_in(console_log)
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             free = os.dup(0)
             os.close(free)
@@ -185,7 +185,7 @@ async def test_console_socket_stays_while_no_descriptor_is_left(
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             assert log.entries == []
-            assert path_in(told) == path
+            assert path_in(console_log) == path
 
 
 async def test_console_socket_refuses_other_users(
@@ -193,13 +193,13 @@ async def test_console_socket_refuses_other_users(
 ) -> None:
     """The peer is identified by the kernel, independently of file modes, and logged."""
     monkeypatch.setattr("supervisors.service.console_socket.peer_user", lambda _: STRANGER)
-    told, log = tmp_path / "console.address", RecordingLog()
+    console_log, log = tmp_path / "console.address", RecordingLog()
     clock, entropy = SystemClock(), SystemEntropy()
     async with open_runtime(clock=clock, entropy=entropy) as runtime:
-        child = console_socket(told, None, Mock(spec=Console), log, no_metrics)
+        child = console_socket(console_log, None, Mock(spec=Console), log, no_metrics)
         async with (
             open_supervisor(runtime, "service", [child]),
-            await trio.open_unix_socket(path_in(told)) as stream,
+            await trio.open_unix_socket(path_in(console_log)) as stream,
         ):
             assert await stream.receive_some() == b""
     assert log.entries == [("console.peer_rejected", {"user": STRANGER})]
@@ -299,10 +299,10 @@ def test_console_connection_survives_refused_requests(site: LiveSite) -> None:
 
 def test_console_act_is_audit_event_by_administrator(site: LiveSite) -> None:
     assert ask_console(site, b'{"do": "restart", "name": "sweeper"}') == [{"ok": True}]
-    told = site.prepare(
+    rows = site.prepare(
         "eval", 'fw.get_all("Audit Event", {"action": "console.restart"}, ["target", "actor"])'
     )
-    assert json.loads(told) == [{"target": "sweeper", "actor": "Administrator"}]
+    assert json.loads(rows) == [{"target": "sweeper", "actor": "Administrator"}]
 
 
 def failed_delivery(site: LiveSite, receiver: LiveReceiver) -> str:

@@ -320,8 +320,8 @@ def test_question_mark_lists_keys(monkeypatch: pytest.MonkeyPatch) -> None:
             await pilot.pause()
             return str(screen.screen.query_one("TextDialog Static", Static).content)
 
-    told = asyncio.run(story())
-    assert [line.split("  ")[0] for line in told.splitlines()] == [key for key, _ in KEYS]
+    output = asyncio.run(story())
+    assert [line.split("  ")[0] for line in output.splitlines()] == [key for key, _ in KEYS]
 
 
 def test_console_graphs_begin_with_last_hour_and_name_scale(

@@ -75,8 +75,8 @@ def test_diff_lists_only_differences(fw: CommandLine, site: Path) -> None:
     fw.done("webhooks", "edit", "crm", "--timeout", "30", "--title", "CRM")
     fw.done("user", "role", "ann", "--remove", "Clerk")
     fw.environ["FW_SECRET_ERP"] = "second-secret-of-erp"
-    told = fw.done("diff", "site.toml")
-    assert told.splitlines() == [
+    output = fw.done("diff", "site.toml")
+    assert output.splitlines() == [
         '~ User ann: roles ["Event Publisher"] → ["Clerk","Event Publisher"]',
         "~ Webhook erp: secret",
         "~ Webhook crm: timeout 30 → 20",
@@ -121,8 +121,8 @@ def test_export_declares_whole_site(fw: CommandLine, site: Path) -> None:
     fw.done("apply", "copy.json", "--yes")
     assert fw.done("export") == printed
     del fw.environ["FW_SECRET_CRM"]
-    told = fw.json("diff", "copy.json", "--json")
-    assert told == {
+    report = fw.json("diff", "copy.json", "--json")
+    assert report == {
         "changes": [],
         "notes": ["webhooks.crm: FW_SECRET_CRM is not set; the secret stays."],
     }
@@ -174,7 +174,7 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
 
 
 @pytest.mark.parametrize(
-    ("declared", "told"),
+    ("declared", "expected"),
     [
         ({"webhoks": {}}, "unknown field webhoks; did you mean webhooks?"),
         ({"webhooks": {"a": {**HOOK, "secret": "whsec_literal"}}}, "must not be in a file"),
@@ -217,10 +217,10 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
     ],
 )
 def test_unusable_declaration_changes_nothing(
-    fw: CommandLine, site: Path, declared: Any, told: str
+    fw: CommandLine, site: Path, declared: Any, expected: str
 ) -> None:
     refused = refusal(fw, declared)
-    assert told in refused
+    assert expected in refused
     assert "whsec_literal" not in refused
     assert fw.json("export") == {"webhooks": {}, "roles": [], "users": {}}
 
@@ -244,9 +244,9 @@ def test_diff_and_apply_list_all_faults_of_a_plan(fw: CommandLine, site: Path) -
     scopes = [{"allow": "User", "for_value": "none"}, {"allow": "Webhook", "for_value": "a"}]
     bob = {"email": "b@x.test", "scopes": scopes}
     hooks = {"a": {**HOOK, "timeout": 61}, "b": {**HOOK, "url": "nowhere"}}
-    told = refusal(fw, {"users": {"ann": ann, "bob": bob}, "webhooks": hooks}).splitlines()
+    lines = refusal(fw, {"users": {"ann": ann, "bob": bob}, "webhooks": hooks}).splitlines()
     begins = ("User ann: ", "Webhook a: timeout", "Webhook b: ", "User Permission bob User none: ")
-    assert all(line.startswith(f"fw: {begin}") for line, begin in zip(told, begins, strict=True))
+    assert all(line.startswith(f"fw: {begin}") for line, begin in zip(lines, begins, strict=True))
     assert fw.json("export") == {"webhooks": {}, "roles": [], "users": {}}
 
 

@@ -76,9 +76,9 @@ def test_kept_demo_prints_credentials_and_ends_with_ctrl_c(
 ) -> None:
     process, folder = kept
     assert process.stdout is not None
-    told = next(line for line in process.stdout if line.startswith("The site runs at"))
-    found = re.search(r"at (\S+): sign in as (\w+), with the password '(.+)'\.", told)
-    assert found, told
+    output = next(line for line in process.stdout if line.startswith("The site runs at"))
+    found = re.search(r"at (\S+): sign in as (\w+), with the password '(.+)'\.", output)
+    assert found, output
     url, user, password = found.groups()
     credentials = {"usr": user, "pwd": password}
     answer = httpx.post(f"{url}/api/login", json=credentials, headers={"X-FW-CSRF": "1"})

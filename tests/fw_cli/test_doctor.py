@@ -161,8 +161,8 @@ def test_doctor_groups_waiting_deliveries_by_receiver(fw: CommandLine) -> None:
 def test_doctor_warns_of_log_level_that_suppresses_mail(fw: CommandLine) -> None:
     """A mail is one log line (O-54), and it is one of level info."""
     fw.environ["FW_LOG_LEVEL"] = "warning"
-    (told,) = fw.json("doctor", "--json")["sections"]["mail"]["warnings"]
-    assert told.endswith("FW_LOG_LEVEL=warning suppresses them")
+    (warning,) = fw.json("doctor", "--json")["sections"]["mail"]["warnings"]
+    assert warning.endswith("FW_LOG_LEVEL=warning suppresses them")
 
 
 def test_doctor_shows_no_secret(fw: CommandLine) -> None:

@@ -78,8 +78,8 @@ def test_emit_takes_one_event_or_a_file(fw: CommandLine, arguments: tuple[str, .
 
 def test_emit_file_queues_each_line_in_order(fw: CommandLine, hook: str) -> None:
     """A file of several transactions is emitted whole (C-131)."""
-    told = fw.json("webhooks", "emit", "--file", write_events(fw, 1203), "--json")
-    assert told == {
+    report = fw.json("webhooks", "emit", "--file", write_events(fw, 1203), "--json")
+    assert report == {
         "emitted": 1203, "deliveries": 1203, "known": 0, "refused": [], "without_key": 0,
     }  # fmt: skip
     assert [row["key"] for row in deliveries(fw)] == [f"k{n}" for n in range(1203)]
@@ -88,8 +88,8 @@ def test_emit_file_queues_each_line_in_order(fw: CommandLine, hook: str) -> None
 def test_emit_file_skips_events_emitted_earlier(fw: CommandLine, hook: str) -> None:
     """An interrupted file is completed by a second run (C-131)."""
     fw.done("webhooks", "emit", "--file", write_events(fw, 5))
-    told = fw.done("webhooks", "emit", "--file", write_events(fw, 8))
-    assert told.splitlines() == [
+    output = fw.done("webhooks", "emit", "--file", write_events(fw, 8))
+    assert output.splitlines() == [
         "Emitted 3 events, 3 deliveries.",
         "Skipped 5 events whose key was emitted before.",
     ]
@@ -174,8 +174,8 @@ def test_emit_file_with_long_lines_is_emitted_whole(fw: CommandLine, hook: str) 
     """A transaction is bounded by bytes as well (C-131)."""
     lines = [{"name": "a.b", "data": {"n": n, "text": "x" * 1_000_000}} for n in range(10)]
     (fw.folder / "long.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    told = fw.json("webhooks", "emit", "--file", "long.jsonl", "--json")
-    assert (told["emitted"], told["deliveries"]) == (10, 10)
+    report = fw.json("webhooks", "emit", "--file", "long.jsonl", "--json")
+    assert (report["emitted"], report["deliveries"]) == (10, 10)
     assert [json.loads(row["payload"])["data"]["n"] for row in deliveries(fw)] == list(range(10))
 
 
@@ -185,9 +185,9 @@ def test_emit_file_goes_on_after_part_without_events(fw: CommandLine, hook: str)
     lines = [event, "x" * (5 * 2**20), *["no json"] * 1_200, " " * (5 * 2**20), event]
     (fw.folder / "holes.jsonl").write_text("\n".join(lines))
     result = fw.run("webhooks", "emit", "--file", "holes.jsonl", "--json")
-    told = json.loads(result.stdout)
-    assert (result.exit_code, told["emitted"], told["refusals"]) == (1, 2, 1_202)
-    assert len(told["refused"]) == 1_000
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["emitted"], report["refusals"]) == (1, 2, 1_202)
+    assert len(report["refused"]) == 1_000
     assert "1,202 events were refused" in result.stderr
     assert len(deliveries(fw)) == 2
 
@@ -201,8 +201,8 @@ def test_emit_file_is_split_for_many_webhooks(fw: CommandLine) -> None:
         f" url='https://example.test/').insert() for n in range({count})]",
         "--commit",
     )
-    told = fw.json("webhooks", "emit", "--file", write_events(fw, 500), "--json")
-    assert (told["emitted"], told["deliveries"]) == (500, 500 * count)
+    report = fw.json("webhooks", "emit", "--file", write_events(fw, 500), "--json")
+    assert (report["emitted"], report["deliveries"]) == (500, 500 * count)
 
 
 def test_emit_file_that_fails_prints_last_emitted_line(

@@ -15,7 +15,7 @@ from supervisors.service.site_files import AlreadyRunning, StartFailed
 SECRET = "sk_live_51Habcd"
 
 
-def told(error: BaseException, *, debugging: bool = False) -> str:
+def message_of(error: BaseException, *, debugging: bool = False) -> str:
     refused = command_error(error, debugging=debugging, scrubber=Scrubber([SECRET]))
     assert isinstance(refused, CommandError)
     assert refused.exit_code == 1
@@ -43,7 +43,7 @@ def caught(error: Exception) -> Exception:
     ],
 )  # fmt: skip
 def test_refusal_is_printed_in_its_own_words(error: Exception, message: str) -> None:
-    assert told(error) == message
+    assert message_of(error) == message
     assert not is_defect(error)
 
 
@@ -51,9 +51,9 @@ def test_defect_is_one_line_with_traceback_at_debug() -> None:
     error = caught(ValueError("two\nlines"))
     assert is_defect(error)
     line = "internal error: ValueError: two\nlines (FW_LOG_LEVEL=debug shows where)"
-    assert told(error) == line
-    assert "Traceback" in told(error, debugging=True)
-    assert "test_errors.py" in told(error, debugging=True)
+    assert message_of(error) == line
+    assert "Traceback" in message_of(error, debugging=True)
+    assert "test_errors.py" in message_of(error, debugging=True)
 
 
 @pytest.mark.parametrize(
@@ -65,26 +65,26 @@ def test_defect_is_one_line_with_traceback_at_debug() -> None:
     ],
 )  # fmt: skip
 def test_refusal_of_operating_system_is_no_internal_error(error: OSError, message: str) -> None:
-    assert told(error) == message
+    assert message_of(error) == message
     assert is_defect(error)  # in a service: its log has the traceback
-    assert "Traceback" in told(caught(error), debugging=True)
+    assert "Traceback" in message_of(caught(error), debugging=True)
 
 
 def test_error_text_scrubs_secrets_of_site() -> None:
     error = caught(RuntimeError(f"upstream refused {SECRET}"))
-    assert "upstream refused [scrubbed]" in told(error)
-    assert SECRET not in told(error, debugging=True)
-    assert told(CommandFailed(f"no {SECRET}")) == "no [scrubbed]"
+    assert "upstream refused [scrubbed]" in message_of(error)
+    assert SECRET not in message_of(error, debugging=True)
+    assert message_of(CommandFailed(f"no {SECRET}")) == "no [scrubbed]"
 
 
 def test_error_without_message_is_printed_by_class_name() -> None:
-    assert told(AssertionError()).startswith("internal error: AssertionError (")
+    assert message_of(AssertionError()).startswith("internal error: AssertionError (")
 
 
 def test_exception_group_prints_distinct_errors_once() -> None:
     one = ValidationError("first")
     group = ExceptionGroup("", [one, ExceptionGroup("", [NotFoundError("second"), one])])
-    assert told(group) == "first\nsecond"
+    assert message_of(group) == "first\nsecond"
     assert not is_defect(group)
     assert is_defect(ExceptionGroup("", [one, KeyError("x")]))
 

@@ -33,7 +33,7 @@ def run(folder: Path, missing: str, *args: str, **environ: str) -> subprocess.Co
 
 
 @pytest.mark.parametrize(
-    ("library", "told"),
+    ("library", "expected"),
     [
         (
             "psycopg.conninfo",
@@ -43,8 +43,8 @@ def run(folder: Path, missing: str, *args: str, **environ: str) -> subprocess.Co
         ("structlog", "fw needs the library structlog: pip install 'fw-actors[service]'"),
     ],
 )
-def test_advice_names_the_extra_of_a_library(library: str, told: str) -> None:
-    assert advice(ModuleNotFoundError(name=library)) == told
+def test_advice_names_the_extra_of_a_library(library: str, expected: str) -> None:
+    assert advice(ModuleNotFoundError(name=library)) == expected
 
 
 @pytest.mark.parametrize("name", [None, "fw_actors.storage"])

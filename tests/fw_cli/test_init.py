@@ -113,6 +113,6 @@ def test_missing_import_of_app_is_suggested(fw: CommandLine) -> None:
     fw.done("init", "new", "--app", "unimported")
     app = fw.folder / "new" / "unimported.py"
     app.write_text("class Note(DocType):\n    pass\n")
-    told = CommandLine(fw.folder / "new", fw.environ).refused("migrate")
-    assert "line 1: NameError" in told
-    assert "; from fw_actors.app import DocType" in told
+    output = CommandLine(fw.folder / "new", fw.environ).refused("migrate")
+    assert "line 1: NameError" in output
+    assert "; from fw_actors.app import DocType" in output

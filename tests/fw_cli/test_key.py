@@ -49,7 +49,7 @@ def test_key_create_creates_machine_account(fw: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "told"),
+    ("args", "code", "expected"),
     [
         (("idda", "--label", "x"), 1, "Did you mean ida"),
         (("ida", "--label", " "), 1, "label"),
@@ -60,11 +60,11 @@ def test_key_create_creates_machine_account(fw: CommandLine) -> None:
     ],
 )
 def test_refused_key_create_stores_no_key(
-    ida: CommandLine, args: tuple[str, ...], code: int, told: str
+    ida: CommandLine, args: tuple[str, ...], code: int, expected: str
 ) -> None:
     result = ida.run("key", "create", *args)
     assert result.exit_code == code
-    assert told in result.stderr
+    assert expected in result.stderr
     assert ida.json("key", "list", "--json") == []
     assert len(ida.json("user", "list", "--json")) == 1
 

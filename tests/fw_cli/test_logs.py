@@ -45,9 +45,9 @@ def test_logs_of_empty_file_prints_nothing(fw: CommandLine) -> None:
 
 
 def test_logs_without_file_names_expected_location(fw: CommandLine) -> None:
-    told = fw.refused("logs")
-    assert "no data/serve.log" in told
-    assert "journalctl" in told
+    output = fw.refused("logs")
+    assert "no data/serve.log" in output
+    assert "journalctl" in output
 
 
 @pytest.mark.parametrize("lines", ["0", "100001", "many"])
@@ -74,8 +74,8 @@ def test_logs_follow_prints_appended_lines_until_ctrl_c(fw: CommandLine) -> None
             log.write("appended\n")
         assert process.stdout.readline() == "appended\n"
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
-        assert (process.returncode, told) == (0, "")
+        _, output = process.communicate(timeout=60)
+        assert (process.returncode, output) == (0, "")
 
 
 @pytest.mark.parametrize("rotated", ["truncated", "replaced"])

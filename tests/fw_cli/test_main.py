@@ -124,14 +124,14 @@ def test_command_in_deleted_folder_is_refused(tmp_path: Path) -> None:
 def test_unreadable_key_file_is_named(fw: CommandLine) -> None:
     """The path is no secret, although its variable begins like one."""
     del fw.environ["FW_SECRET_KEY"]
-    told = fw.refused("migrate", FW_SECRET_KEY_FILE="missing.key")
-    assert told == f"fw: {fw.folder / 'missing.key'} cannot be read: No such file or directory\n"
+    output = fw.refused("migrate", FW_SECRET_KEY_FILE="missing.key")
+    assert output == f"fw: {fw.folder / 'missing.key'} cannot be read: No such file or directory\n"
 
 
 def test_misspelt_command_is_answered_with_nearest(fw: CommandLine) -> None:
-    told = fw.run("webhoks", "list")
-    assert told.exit_code == 2
-    assert "Did you mean 'webhooks'?" in told.stderr
+    completed = fw.run("webhoks", "list")
+    assert completed.exit_code == 2
+    assert "Did you mean 'webhooks'?" in completed.stderr
     assert fw.run("bogus").stderr.endswith("No such command 'bogus'.\n")
 
 

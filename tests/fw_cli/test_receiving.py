@@ -29,8 +29,8 @@ def test_webhooks_listen_saves_requests_for_webhooks_verify(fw: CommandLine) -> 
     assert (first["verified"], first["event"], first["path"]) == (True, "fw.test", "/hook")
     assert (second["verified"], len(second["faults"])) == (False, 1)
     assert SECRET not in out + err
-    told = fw.done("webhooks", "verify", first["file"], "--webhook", hook)
-    assert "the signature is valid" in told
+    output = fw.done("webhooks", "verify", first["file"], "--webhook", hook)
+    assert "the signature is valid" in output
     refused = fw.run("webhooks", "verify", second["file"], "--secret-env", "HOOK", "--json")
     assert (refused.exit_code, json.loads(refused.stdout)["verified"]) == (1, False)
 
@@ -46,8 +46,10 @@ def test_webhooks_listen_exits_0_at_sigterm(fw: CommandLine) -> None:
 
 def test_webhooks_verify_reads_request_from_stdin(fw: CommandLine) -> None:
     saved = "webhook-id: m\nwebhook-timestamp: 1\nwebhook-signature: v1,x\n\n{}"
-    told = fw.refused("webhooks", "verify", "-", "--secret-env", "A", stdin=saved, FW_SECRET_A="s")
-    assert "No signature matches" in told
+    output = fw.refused(
+        "webhooks", "verify", "-", "--secret-env", "A", stdin=saved, FW_SECRET_A="s"
+    )
+    assert "No signature matches" in output
     assert fw.run("webhooks", "verify", "-", "--secret-stdin", stdin=saved).exit_code == 2
     assert fw.run("webhooks", "verify", "-", stdin=saved).exit_code == 2
     far = fw.run("webhooks", "verify", "-", "--webhook", "x", "--tolerance", "nan", stdin=saved)
@@ -70,5 +72,5 @@ def test_webhooks_verify_works_without_site(fw: CommandLine) -> None:
 
 def test_webhooks_listen_names_unusable_folder(fw: CommandLine) -> None:
     (fw.folder / "file").touch()
-    told = fw.refused("webhooks", "listen", "--port", "0", "--save", "file/requests")
-    assert told == "fw: file/requests cannot be created: Not a directory.\n"
+    output = fw.refused("webhooks", "listen", "--port", "0", "--save", "file/requests")
+    assert output == "fw: file/requests cannot be created: Not a directory.\n"

@@ -59,16 +59,16 @@ def test_restore_ends_sessions_links_and_revoked_keys(fw: CommandLine) -> None:
     assert "--yes" in fw.refused("restore", "copy.db", "--replace")
     tried = fw.json("restore", "copy.db", "--dry-run", "--json")
     assert names(fw) == ["ann", "bob", "later"]
-    told = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
+    report = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
     contents = tried.pop("contents")
     assert (contents["documents"]["User"], contents["documents"]["API Key"]) == (2, 2)
-    assert {**tried, "kept": 0, "dryRun": 0} == {**told, "kept": 0, "dryRun": 0}
-    assert (told["sessionsEnded"], told["linksEnded"]) == (2, 2)
-    assert (told["keysEnded"], told["keys"], told["usersRevived"]) == (1, 1, ["bob"])
+    assert {**tried, "kept": 0, "dryRun": 0} == {**report, "kept": 0, "dryRun": 0}
+    assert (report["sessionsEnded"], report["linksEnded"]) == (2, 2)
+    assert (report["keysEnded"], report["keys"], report["usersRevived"]) == (1, 1, ["bob"])
     assert names(fw) == ["ann", "bob"]
     assert fw.json("eval", "fw.db.sql('SELECT id FROM fw_session')") == []
     assert [row["label"] for row in fw.json("key", "list", "--json")] == ["kept"]
-    kept = Path(told["kept"])
+    kept = Path(report["kept"])
     with closing(sqlite3.connect(kept)) as old:
         assert old.execute("SELECT count(*) FROM doc_user").fetchone() == (3,)
     assert data(fw) == ["fw.db", kept.name]
@@ -93,8 +93,8 @@ def test_restore_ends_revoked_keys_however_long_they_are_read(
         return present_access(handle)
 
     monkeypatch.setattr("fw_cli.restoration.present_access", slow)
-    told = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
-    assert (told["keysEnded"], told["keys"]) == (1, 1)
+    report = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
+    assert (report["keysEnded"], report["keys"]) == (1, 1)
 
 
 def test_dry_run_lists_contents_of_backup(fw: CommandLine) -> None:
@@ -102,10 +102,10 @@ def test_dry_run_lists_contents_of_backup(fw: CommandLine) -> None:
     fw.done("webhooks", "add", "https://x.example/", "--event", "a.b")
     fw.done("backup", "copy.db")
     fw.done("user", "add", "later", "--email", "later@x.test")
-    told = fw.done("restore", "copy.db", "--dry-run").splitlines()
-    assert re.fullmatch(r"schema version \d+; newest change: 20\S+Z", told[0])
-    assert told[1].startswith("User: 2, Webhook: 1, Webhook Delivery: 0, API Key: 2, ")
-    assert "is intact; nothing was replaced" in told[2]
+    lines = fw.done("restore", "copy.db", "--dry-run").splitlines()
+    assert re.fullmatch(r"schema version \d+; newest change: 20\S+Z", lines[0])
+    assert lines[1].startswith("User: 2, Webhook: 1, Webhook Delivery: 0, API Key: 2, ")
+    assert "is intact; nothing was replaced" in lines[2]
     contents = fw.json("restore", "copy.db", "--dry-run", "--json")["contents"]
     newest = "fw.db.sql('SELECT max(modified) AS n FROM doc_webhook')"
     assert iso(fw.json("eval", newest)[0]["n"]) <= contents["newest"]
@@ -117,9 +117,9 @@ def test_restore_of_new_site_requires_no_replace(fw: CommandLine, tmp_path: Path
     fw.done("backup", "copy.db")
     for file in (fw.folder / "data").glob("fw.db*"):
         file.unlink()
-    told = fw.done("restore", "copy.db", "--yes", "--end-keys")
-    assert "ended 2 sessions, 2 links and 2 API keys" in told
-    assert "kept" not in told
+    output = fw.done("restore", "copy.db", "--yes", "--end-keys")
+    assert "ended 2 sessions, 2 links and 2 API keys" in output
+    assert "kept" not in output
     assert names(fw) == ["ann", "bob"]
 
 
@@ -149,8 +149,8 @@ def test_command_creates_no_store_beside_log_of_another(fw: CommandLine) -> None
     committed."""
     fill(fw)
     leave_log_alone(fw)
-    told = fw.refused("user", "list")
-    assert "fw.db is missing, but its log fw.db-wal is there" in told
+    output = fw.refused("user", "list")
+    assert "fw.db is missing, but its log fw.db-wal is there" in output
     report = json.loads(fw.run("doctor", "--json").stdout)
     assert "is missing" in report["sections"]["database"]["problems"][0]
     assert data(fw) == ["fw.db-wal"]
@@ -179,8 +179,8 @@ def test_restore_detects_worker_by_its_connection(fw: CommandLine) -> None:
     fw.done("backup", "copy.db")
     with closing(sqlite3.connect(fw.folder / "data" / "fw.db")) as worker:
         worker.execute("SELECT count(*) FROM doc_user").fetchone()
-        told = fw.refused("restore", "copy.db", "--replace", "--yes")
-        assert "stop every worker" in told
+        output = fw.refused("restore", "copy.db", "--replace", "--yes")
+        assert "stop every worker" in output
     assert "restoring" not in str(data(fw))
 
 
@@ -263,9 +263,9 @@ def test_killed_restore_leaves_old_or_new_store(
         present.append(database.is_file())
 
     monkeypatch.setattr(os, "rename", rename)
-    told = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
+    report = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
     assert all(present)
-    assert Path(told["kept"]).is_file()
+    assert Path(report["kept"]).is_file()
     assert names(fw) == ["ann"]
 
 
@@ -276,9 +276,9 @@ def test_restore_of_dump_keeps_old_schema(fw: CommandLine, cluster: PostgresClus
         fw.done("backup", "copy.dump")
         fw.done("key", "revoke", key, "--yes")
         fw.done("user", "add", "later", "--email", "later@x.test")
-        told = fw.done("restore", "copy.dump", "--dry-run")
-        assert "can be restored" in told
-        assert re.match(r"dumped at 20\d\d-\S+ .+ from PostgreSQL \d", told), told
+        output = fw.done("restore", "copy.dump", "--dry-run")
+        assert "can be restored" in output
+        assert re.match(r"dumped at 20\d\d-\S+ .+ from PostgreSQL \d", output), output
         assert (
             "doc_user"
             in fw.json("restore", "copy.dump", "--dry-run", "--json")["contents"]["tables"]
@@ -286,10 +286,10 @@ def test_restore_of_dump_keeps_old_schema(fw: CommandLine, cluster: PostgresClus
         (fw.folder / "bad.dump").write_bytes((fw.folder / "copy.dump").read_bytes()[:9000])
         assert fw.refused("restore", "bad.dump", "--replace", "--yes")
         assert names(fw) == ["ann", "bob", "later"]
-        told = fw.json("restore", "copy.dump", "--replace", "--yes", "--json")
-        assert (told["sessionsEnded"], told["keysEnded"], told["keys"]) == (2, 1, 1)
+        output = fw.json("restore", "copy.dump", "--replace", "--yes", "--json")
+        assert (output["sessionsEnded"], output["keysEnded"], output["keys"]) == (2, 1, 1)
         assert names(fw) == ["ann", "bob"]
-        schema = told["kept"].removeprefix("schema ")
+        schema = output["kept"].removeprefix("schema ")
         counted = f"fw.db.sql('SELECT count(*) AS n FROM {schema}.doc_user')"
         assert fw.json("eval", counted) == [{"n": 3}]
         earlier = "before_20200131t235959z"
@@ -319,9 +319,9 @@ def test_killed_restore_of_dump_is_undone_by_the_next(
         fw.done("key", "revoke", key, "--yes")
         fw.done("user", "add", "later", "--email", "later@x.test")
         kill_restore(fw, "copy.dump", "--replace", moment=moment)
-        told = "The restore of a backup was interrupted: run `fw restore FILE --replace`"
+        expected = "The restore of a backup was interrupted: run `fw restore FILE --replace`"
         for command in (["user", "list"], ["serve"], ["worker"], ["backup", "half.dump"]):
-            assert told in fw.refused(*command)
+            assert expected in fw.refused(*command)
         assert "--replace" in fw.refused("restore", "copy.dump", "--yes")
         (fw.folder / "bad.dump").write_bytes((fw.folder / "copy.dump").read_bytes()[:9000])
         bad = fw.refused("restore", "bad.dump", "--replace", "--yes")
@@ -356,8 +356,8 @@ kill -9 $PPID
     (programs / "pg_restore").chmod(0o700)
     begun = CommandLine(fw.folder, {**fw.environ, "PATH": f"{programs}:/usr/bin:/bin"})
     with begun.process("restore", *args, "--yes") as killed:
-        told = killed.communicate()
-    assert killed.returncode == -signal.SIGKILL, told
+        output = killed.communicate()
+    assert killed.returncode == -signal.SIGKILL, output
 
 
 def test_killed_restore_into_empty_database_leaves_nothing(
@@ -371,8 +371,8 @@ def test_killed_restore_into_empty_database_leaves_nothing(
         fw.environ.update(FW_DATABASE=url)
         kill_restore(fw, "copy.dump", moment="after it")
         assert "was interrupted" in fw.refused("user", "list")
-        told = fw.json("restore", "copy.dump", "--yes", "--json", "--end-keys")
-        assert (told["sessionsEnded"], told["keysEnded"], told["kept"]) == (2, 2, None)
+        report = fw.json("restore", "copy.dump", "--yes", "--json", "--end-keys")
+        assert (report["sessionsEnded"], report["keysEnded"], report["kept"]) == (2, 2, None)
         assert names(fw) == ["ann", "bob"]
         assert fw.json("eval", SCHEMAS) == []
 

@@ -98,8 +98,8 @@ def test_passwd_sets_a_password_and_ends_sessions_and_links(fw: CommandLine, acc
     account (A-230)."""
     fw.done("user", "add", "ida", "--email", "ida@example.test")
     assert hashes(fw) == []
-    told = fw.done("user", "passwd", account, "--password-stdin", stdin=OTHER + "\n")
-    assert told == "set the password of ida\n"
+    output = fw.done("user", "passwd", account, "--password-stdin", stdin=OTHER + "\n")
+    assert output == "set the password of ida\n"
     (first,) = hashes(fw)
     assert fw.json("eval", "fw.db.sql('SELECT * FROM fw_token')") == []
     insert = (
@@ -112,8 +112,8 @@ def test_passwd_sets_a_password_and_ends_sessions_and_links(fw: CommandLine, acc
         " fw.new_doc('API Key', name='k', user='ida', label='CI').insert().name]"
     )
     fw.done("eval", key, "--commit")
-    told = fw.done("user", "passwd", account, "--password-stdin", stdin=PASSWORD + "\n")
-    assert told == "set the password of ida; ended 1 session and 1 API key\n"
+    output = fw.done("user", "passwd", account, "--password-stdin", stdin=PASSWORD + "\n")
+    assert output == "set the password of ida; ended 1 session and 1 API key\n"
     assert fw.json("eval", "fw.db.sql('SELECT * FROM fw_api_key')") == []
     assert hashes(fw) != [first]
     assert fw.json("eval", "fw.db.sql('SELECT * FROM fw_session')") == []

@@ -13,8 +13,8 @@ SMTP = {"FW_MAIL_TRANSPORT": "smtp", "FW_SMTP_HOST": "mail.example", "FW_MAIL_FR
 
 
 def test_invitation_is_queued_for_service(fw: CommandLine) -> None:
-    told = fw.done("user", "invite", "Ida@Example.test", "--name", "ida", **SMTP)
-    assert told == "queued the invitation of ida to Ida@Example.test\n"
+    output = fw.done("user", "invite", "Ida@Example.test", "--name", "ida", **SMTP)
+    assert output == "queued the invitation of ida to Ida@Example.test\n"
     (row,) = (row for row in fw.json("jobs", "list", "--queue", "mail", "--json"))
     assert (row["function"], row["user"], row["state"]) == ("invitation", "ida", "ready")
     fw.done("user", "invite", "ida", **SMTP)
@@ -31,7 +31,7 @@ def test_invitation_link_is_printed_for_log_transport(fw: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "expected"),
     [
         (("idda",), "Did you mean ida"),
         (("ida",), "already has a password: fw user passwd ida sets another"),
@@ -41,9 +41,11 @@ def test_invitation_link_is_printed_for_log_transport(fw: CommandLine) -> None:
         (("notanaddress",), "A new account needs an e-mail address."),
     ],
 )
-def test_user_invite_explains_refusals(fw: CommandLine, args: tuple[str, ...], told: str) -> None:
+def test_user_invite_explains_refusals(
+    fw: CommandLine, args: tuple[str, ...], expected: str
+) -> None:
     fw.done("user", "add", "ida", "--email", "ida@example.test", "--password-stdin", stdin=PASSWORD)
-    assert told in fw.refused("user", "invite", *args)
+    assert expected in fw.refused("user", "invite", *args)
     assert "email" in fw.refused("user", "invite", "nobody", "--name", "other")
     assert len(fw.json("user", "list", "--json")) == 1
 
@@ -91,12 +93,12 @@ def test_user_sessions_lists_and_ends_sessions(fw: CommandLine) -> None:
         ("Administrator", {"sessions_ended": 2, "keys_ended": 1}),
         ("Administrator", {"sessions_ended": 1}),
     ]
-    for options, told in (
+    for options, message in (
         (("--keys",), "--keys needs --end-all."),
         (("--end", "s1", "--end-all"), "--end and --end-all exclude each other."),
     ):
         result = fw.run("user", "sessions", "ida", *options)
-        assert (result.exit_code, told in result.stderr) == (2, True)
+        assert (result.exit_code, message in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ def names(fw: CommandLine) -> list[str]:
 
 def test_import_takes_hash_roles_and_state(fw: CommandLine) -> None:
     bob = {"name": "bob", "email": "bob@x.test", "enabled": False}
-    told = imported(fw, [{**ANN, "hash": HASH}, "", bob])
-    assert told == {
+    output = imported(fw, [{**ANN, "hash": HASH}, "", bob])
+    assert output == {
         "imported": 2, "known": 0, "without_password": 1, "refused": [], "dryRun": False,
     }  # fmt: skip
     ann, other = fw.json("user", "list", "--json")
@@ -59,17 +59,17 @@ def test_refused_import_lines_keep_other_accounts(fw: CommandLine) -> None:
         {"name": "ed", "email": "ed@x.test", "roles": ["No Role"]},
         {"name": "flo", "email": "flo@x.test", "colour": 1},
     ]
-    told = imported(fw, lines)
-    assert isinstance(told, dict)
-    assert [refusal["line"] for refusal in told["refused"]] == [1, 3, 4, 5, 6, 7]
-    assert "secret-hash" not in json.dumps(told)
+    output = imported(fw, lines)
+    assert isinstance(output, dict)
+    assert [refusal["line"] for refusal in output["refused"]] == [1, 3, 4, 5, 6, 7]
+    assert "secret-hash" not in json.dumps(output)
     assert names(fw) == ["bob"]
 
 
 def test_dry_run_imports_no_account(fw: CommandLine) -> None:
-    told = imported(fw, [ANN, {**ANN, "name": "x", "hash": "?"}], "--dry-run")
-    assert isinstance(told, dict)
-    assert (told["imported"], len(told["refused"]), told["dryRun"]) == (1, 1, True)
+    output = imported(fw, [ANN, {**ANN, "name": "x", "hash": "?"}], "--dry-run")
+    assert isinstance(output, dict)
+    assert (output["imported"], len(output["refused"]), output["dryRun"]) == (1, 1, True)
     assert names(fw) == []
 
 
@@ -80,9 +80,9 @@ def test_csv_import_reads_columns_from_first_line(fw: CommandLine) -> None:
         "bob,bob@x.test,,,no,",
         "cy,cy@x.test",
     ]
-    told = imported(fw, lines, name="in.csv")
-    assert isinstance(told, dict)
-    assert [refusal["line"] for refusal in told["refused"]] == [4]
+    output = imported(fw, lines, name="in.csv")
+    assert isinstance(output, dict)
+    assert [refusal["line"] for refusal in output["refused"]] == [4]
     ann, bob = fw.json("user", "list", "--json")
     assert (ann["fullName"], ann["roles"]) == ("A, Ann", ["System Manager", "Event Publisher"])
     assert (bob["enabled"], bob["roles"]) == (False, [])
@@ -94,15 +94,15 @@ def test_csv_import_refuses_unclear_states(fw: CommandLine) -> None:
     lines: list[object] = ["name,email,enabled"]
     lines += [f"u{n:02},u{n}@x.test,{state}" for n, state in enumerate(states)]
     lines += [f"x{n},x{n}@x.test,{state}" for n, state in enumerate(["disabled", "2", "-"])]
-    told = imported(fw, lines, name="in.csv")
-    assert isinstance(told, dict)
+    output = imported(fw, lines, name="in.csv")
+    assert isinstance(output, dict)
     assert [row["enabled"] for row in fw.json("user", "list", "--json")] == [False] * 6 + [True] * 7
-    assert [refusal["line"] for refusal in told["refused"]] == [15, 16, 17]
-    assert told["refused"][0]["error"] == "enabled must be true or false."
+    assert [refusal["line"] for refusal in output["refused"]] == [15, 16, 17]
+    assert output["refused"][0]["error"] == "enabled must be true or false."
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"name,colour\n", "columns"),
         (b"name,fullName\n", "columns"),
@@ -112,10 +112,10 @@ def test_csv_import_refuses_unclear_states(fw: CommandLine) -> None:
         (b'name,email\n"a\n', "not valid CSV"),
     ],
 )
-def test_unusable_csv_file_is_refused(fw: CommandLine, content: bytes, told: str) -> None:
+def test_unusable_csv_file_is_refused(fw: CommandLine, content: bytes, expected: str) -> None:
     file = fw.folder / "in.csv"
     file.write_bytes(content)
-    assert told in fw.refused("user", "import", str(file))
+    assert expected in fw.refused("user", "import", str(file))
     assert "cannot be read" in fw.refused("user", "import", "none.csv")
 
 
@@ -127,9 +127,9 @@ def test_csv_lines_with_other_numbers_of_fields_are_refused(fw: CommandLine) -> 
         f"bob,bob@x.test,{HASH},x",
         "cy,cy@x.test,",
     ]
-    told = imported(fw, lines, name="in.csv")
-    assert isinstance(told, dict)
-    assert [(each["line"], each["error"]) for each in told["refused"]] == [
+    output = imported(fw, lines, name="in.csv")
+    assert isinstance(output, dict)
+    assert [(each["line"], each["error"]) for each in output["refused"]] == [
         (line, "A line must have as many fields as the first one.") for line in (2, 3)
     ]
     assert names(fw) == ["cy"]

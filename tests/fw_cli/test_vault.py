@@ -47,13 +47,13 @@ def keys(site: CommandLine) -> dict[str, str]:
 
 
 def test_rekey_replaces_key_of_site(site: CommandLine) -> None:
-    told = site.done("vault", "rekey", "--no-backup")
-    assert told.splitlines()[0] == "re-encrypted 1 value with the new key"
+    output = site.done("vault", "rekey", "--no-backup")
+    assert output.splitlines()[0] == "re-encrypted 1 value with the new key"
     found = keys(site)
     assert set(found) == {"secret.key", "secret.key.old"}
     assert found["secret.key.old"] == OLD
     assert len(found["secret.key"]) >= 40
-    assert found["secret.key"] not in told
+    assert found["secret.key"] not in output
     assert stat.S_IMODE((site.folder / "secret.key").stat().st_mode) == 0o600
     assert site.json("eval", READ) == [SECRET]
     with_old = site.refused("eval", READ, FW_SECRET_KEY=OLD)
@@ -77,8 +77,8 @@ def test_rekey_refuses_secret_key_other_than_old_key(site: CommandLine) -> None:
     """`secret.key.old` has to open the backups from before."""
     old = put(site.folder / "before.key", OLD)
     put(site.folder / "secret.key", NEW)
-    told = site.refused("vault", "rekey", "--no-backup", "--old-key-file", str(old))
-    assert "holds another key than the old one" in told
+    output = site.refused("vault", "rekey", "--no-backup", "--old-key-file", str(old))
+    assert "holds another key than the old one" in output
     assert keys(site) == {"secret.key": NEW}
     given = ("--old-key-file", str(old), "--new-key-file", "secret.key")
     site.done("vault", "rekey", "--no-backup", *given)
@@ -90,8 +90,8 @@ def test_rekey_takes_environment_key_by_files(fw: CommandLine) -> None:
     fw.done("eval", WEBHOOK, "--commit")
     assert "give the new one with --new-key-file" in fw.refused("vault", "rekey", "--no-backup")
     new = put(fw.folder / "new.key", NEW)
-    told = fw.done("vault", "rekey", "--new-key-file", "new.key", "--no-backup")
-    assert told.splitlines()[1].startswith("set the new key as FW_SECRET_KEY now")
+    output = fw.done("vault", "rekey", "--new-key-file", "new.key", "--no-backup")
+    assert output.splitlines()[1].startswith("set the new key as FW_SECRET_KEY now")
     fw.environ["FW_SECRET_KEY"] = NEW
     assert fw.json("eval", READ) == [SECRET]
     put(fw.folder / "old.key", OLD)
@@ -114,10 +114,10 @@ def test_rekey_backup_contains_old_values(site: CommandLine) -> None:
 
 
 def test_rekey_prints_json(site: CommandLine) -> None:
-    told = site.json("vault", "rekey", "--backup", "before.db", "--json")
-    assert (told["reencrypted"], told["alreadyNew"], told["unreadable"]) == (1, 0, 0)
-    assert told["backup"] == str(site.folder / "before.db")
-    assert "the new key is in" in told["next"]
+    report = site.json("vault", "rekey", "--backup", "before.db", "--json")
+    assert (report["reencrypted"], report["alreadyNew"], report["unreadable"]) == (1, 0, 0)
+    assert report["backup"] == str(site.folder / "before.db")
+    assert "the new key is in" in report["next"]
 
 
 def test_rekey_requires_choice_of_backup(site: CommandLine) -> None:
@@ -137,8 +137,8 @@ def test_rekey_dry_run_counts_without_changes(site: CommandLine) -> None:
 def test_rekey_refuses_running_service(site: CommandLine) -> None:
     with ServeLock(site.folder / "data" / "serve.lock") as lock:
         assert lock.acquire()
-        told = site.refused("vault", "rekey", "--no-backup")
-        assert "stop it with `fw stop`" in told
+        output = site.refused("vault", "rekey", "--no-backup")
+        assert "stop it with `fw stop`" in output
         assert site.json("vault", "rekey", "--dry-run", "--json")
     assert keys(site) == {"secret.key": OLD}
 
@@ -153,8 +153,8 @@ def test_rekey_refuses_connected_nodes(
         site.environ["FW_DATABASE"] = url + given
         site.done("eval", WEBHOOK, "--commit")
         with psycopg.connect(url, application_name=name):
-            told = site.refused("vault", "rekey", "--no-backup")
-            assert f"({name} from this machine): stop every service and worker" in told
+            output = site.refused("vault", "rekey", "--no-backup")
+            assert f"({name} from this machine): stop every service and worker" in output
             assert site.json("vault", "rekey", "--dry-run", "--json")
         assert keys(site) == {"secret.key": OLD}
         with psycopg.connect(url, application_name="psql"):
@@ -165,8 +165,8 @@ def test_rekey_refuses_connected_nodes(
 def test_rekey_refuses_program_that_uses_the_site(site: CommandLine) -> None:
     with closing(sqlite3.connect(site.folder / "data" / "fw.db")) as program:
         program.execute("SELECT count(*) FROM doc_user").fetchone()
-        told = site.refused("vault", "rekey", "--no-backup")
-        assert "Another process has" in told
+        output = site.refused("vault", "rekey", "--no-backup")
+        assert "Another process has" in output
     assert keys(site) == {"secret.key": OLD}
 
 
@@ -184,8 +184,8 @@ def test_rekey_refuses_program_that_opens_the_site_during_the_backup(
             program.execute("SELECT count(*) FROM doc_user").fetchone()
 
         monkeypatch.setattr("fw_cli.vault.copy_store", copied)
-        told = site.refused("vault", "rekey", "--backup", "before.db", "--json")
-        assert "Another process has" in told
+        output = site.refused("vault", "rekey", "--backup", "before.db", "--json")
+        assert "Another process has" in output
     assert keys(site) == {"secret.key": OLD}
 
 
@@ -234,5 +234,5 @@ def test_rekey_refuses_wrong_old_key_before_writing(site: CommandLine) -> None:
 
 def test_rekey_refuses_key_file_open_to_others(site: CommandLine) -> None:
     put(site.folder / "new.key", NEW).chmod(0o644)
-    told = site.refused("vault", "rekey", "--new-key-file", "new.key", "--no-backup")
-    assert "chmod 600" in told
+    output = site.refused("vault", "rekey", "--new-key-file", "new.key", "--no-backup")
+    assert "chmod 600" in output

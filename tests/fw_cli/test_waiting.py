@@ -62,8 +62,8 @@ def blocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HangingReceive
 
 
 def queues(blocked: HangingReceiverSite) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(blocked.site.fw("doctor", "--json"))["sections"]["queues"]
-    return told
+    report: dict[str, Any] = json.loads(blocked.site.fw("doctor", "--json"))["sections"]["queues"]
+    return report
 
 
 def test_doctor_names_receiver_of_waiting_deliveries(blocked: HangingReceiverSite) -> None:
@@ -82,12 +82,12 @@ def test_doctor_names_receiver_of_waiting_deliveries(blocked: HangingReceiverSit
 
 def test_waiting_delivery_is_explained_by_queue_ahead(blocked: HangingReceiverSite) -> None:
     delivery = blocked.last_waiting()
-    told = json.loads(blocked.site.fw("webhooks", "explain", delivery, "--json"))
-    assert (told["reason"], told["receiver"], told["leased"]) == ("slot", blocked.receiver, 1)
-    assert 0 < told["ahead"] < EVENTS
+    report = json.loads(blocked.site.fw("webhooks", "explain", delivery, "--json"))
+    assert (report["reason"], report["receiver"], report["leased"]) == ("slot", blocked.receiver, 1)
+    assert 0 < report["ahead"] < EVENTS
     said = blocked.site.fw("webhooks", "explain", delivery)
-    assert f"that are due before it: {told['ahead']}; leased for an attempt: 1." in said
-    assert said.splitlines()[-1] == f"It is due since {told['dueAt']}."
+    assert f"that are due before it: {report['ahead']}; leased for an attempt: 1." in said
+    assert said.splitlines()[-1] == f"It is due since {report['dueAt']}."
     assert "goes at" not in said
     assert "not running" not in said
 

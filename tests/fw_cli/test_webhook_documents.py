@@ -63,9 +63,9 @@ def test_add_watches_events_of_a_doctype(fw: CommandLine) -> None:
 def test_add_and_edit_warn_of_events_that_never_occur(fw: CommandLine) -> None:
     """The specification does not refuse such a Webhook (B-16)."""
     add = ("webhooks", "add", URL, "--name", "erp", "--doctype", "User", "--on", "submitted")
-    told = fw.run(*add, "--json")
-    assert told.stderr == "warning: User is not submittable: on_submit never occurs.\n"
-    assert (told.exit_code, json.loads(told.stdout)["name"]) == (0, "erp")
+    completed = fw.run(*add, "--json")
+    assert completed.stderr == "warning: User is not submittable: on_submit never occurs.\n"
+    assert (completed.exit_code, json.loads(completed.stdout)["name"]) == (0, "erp")
     edit = ("webhooks", "edit", "erp", "--on", "submitted", "--on", "cancelled")
     assert "on_submit and on_cancel never occur.\n" in fw.run(*edit).stderr
     fw.done("webhooks", "edit", "erp", "--on", "saved")
@@ -138,16 +138,18 @@ def test_short_secret_is_accepted_with_warning(
 
 
 @pytest.mark.parametrize(
-    ("variable", "told"),
+    ("variable", "expected"),
     [
         ("a b", "fw: a variable's name must match FW_SECRET_[A-Z0-9_]+\n"),
         ("nope", "fw: FW_SECRET_NOPE is not set in this process's environment\n"),
         ("key", "fw: FW_SECRET_KEY is the site's own key; a Webhook must not use it\n"),
     ],
 )
-def test_secret_env_explains_refused_variable(fw: CommandLine, variable: str, told: str) -> None:
+def test_secret_env_explains_refused_variable(
+    fw: CommandLine, variable: str, expected: str
+) -> None:
     add = ("webhooks", "add", URL, "--event", "a.b", "--secret-env", variable)
-    assert fw.refused(*add) == told
+    assert fw.refused(*add) == expected
 
 
 @pytest.mark.parametrize(
@@ -193,8 +195,8 @@ def test_enable_and_disable_change_webhook_state(fw: CommandLine, erp: dict[str,
 def test_rotate_secret_requires_confirmation(fw: CommandLine, erp: dict[str, Any]) -> None:
     assert "--yes" in fw.refused("webhooks", "rotate-secret", "erp")
     assert stored_secret(fw) == erp["secret"]
-    told = fw.json("webhooks", "rotate-secret", "erp", "--yes", "--json")
-    assert stored_secret(fw) == told["secret"] != erp["secret"]
+    report = fw.json("webhooks", "rotate-secret", "erp", "--yes", "--json")
+    assert stored_secret(fw) == report["secret"] != erp["secret"]
     assert ("webhook.rotate", "Administrator") in audited(fw)
 
 
@@ -210,8 +212,8 @@ def test_rotate_secret_takes_secret_from_stdin(fw: CommandLine, erp: dict[str, A
 
 
 def test_set_names_option_for_unsupported_field(fw: CommandLine) -> None:
-    told = fw.run("webhooks", "edit", "erp", "--set", "enabled=0").stderr
-    assert "--set does not take enabled: use fw webhooks enable or disable." in told
+    output = fw.run("webhooks", "edit", "erp", "--set", "enabled=0").stderr
+    assert "--set does not take enabled: use fw webhooks enable or disable." in output
     assert "use --on saved" in fw.run("webhooks", "edit", "erp", "--set", "on_update=1").stderr
 
 
@@ -247,9 +249,9 @@ def test_suggestion_names_webhook_once_if_name_and_title_are_alike(
 
 
 def test_add_asks_for_events_in_the_words_of_its_options(fw: CommandLine) -> None:
-    told = fw.run("webhooks", "add", URL, "--doctype", "User")
-    assert told.exit_code == 2
-    assert "Error: --on is required with --doctype.\n" in told.stderr
+    completed = fw.run("webhooks", "add", URL, "--doctype", "User")
+    assert completed.exit_code == 2
+    assert "Error: --on is required with --doctype.\n" in completed.stderr
 
 
 def test_show_prints_secret_as_configured(fw: CommandLine, erp: dict[str, Any]) -> None:
@@ -270,8 +272,8 @@ def test_misspelt_webhook_name_is_answered_with_suggestion(
 ) -> None:
     """Near misses of names are suggested (C-157)."""
     more = ("--timeout", "3") if command == "edit" else ()
-    told = fw.refused("webhooks", command, "erpp", *more)
-    assert "Did you mean erp?" in told
+    output = fw.refused("webhooks", command, "erpp", *more)
+    assert "Did you mean erp?" in output
 
 
 @pytest.mark.parametrize(

@@ -104,10 +104,10 @@ def test_attempts_on_record_are_shown_with_requests(fw: CommandLine, hooks: list
     last, first = row["recorded"]
     assert (first["number"], first["trigger"], first["error"]) == (1, "event", "timeout: late.")
     assert (last["number"], last["trigger"], last["times"]["answer"]) == (2, "retry", 1.5)
-    told = fw.json("webhooks", "explain", row["name"], "--json")
-    assert [each["number"] for each in told["recorded"]] == [2, 1]
-    assert told["recorded"][0]["request"]["headers"]["webhook-signature"] == "v1,AA=="
-    assert told["recorded"][1]["request"] is None
+    report = fw.json("webhooks", "explain", row["name"], "--json")
+    assert [each["number"] for each in report["recorded"]] == [2, 1]
+    assert report["recorded"][0]["request"]["headers"]["webhook-signature"] == "v1,AA=="
+    assert report["recorded"][1]["request"] is None
     for table in (fw.done("webhooks", "explain", row["name"]),
                   fw.done("webhooks", "list", "--limit", "1", "--attempts")):  # fmt: skip
         assert "timeout: late." in table
@@ -142,9 +142,9 @@ def test_explain_prints_delivery_in_words_and_json(fw: CommandLine, hooks: list[
     assert "\nIt is due. Deliveries to " in said
     assert "The service is not running on this machine" in said
     assert said.splitlines()[-1].startswith("It is due since ")
-    told = fw.json("webhooks", "explain", name, "--json")
-    assert (told["delivery"], told["reason"], told["maxAttempts"]) == (name, "slot", 6)
-    assert told["dueAt"].endswith("Z")
+    report = fw.json("webhooks", "explain", name, "--json")
+    assert (report["delivery"], report["reason"], report["maxAttempts"]) == (name, "slot", 6)
+    assert report["dueAt"].endswith("Z")
     assert "There is no Webhook Delivery" in fw.refused("webhooks", "explain", "msg_none")
 
 
@@ -167,9 +167,9 @@ def test_cancel_ends_waiting_deliveries(fw: CommandLine, hooks: list[str]) -> No
     assert fw.json("webhooks", "cancel", name, "--yes", "--json") == [{"delivery": name}]
     assert "cancelled: Administrator cancelled" in fw.done("webhooks", "explain", name)
     assert "is Failed; only" in fw.refused("webhooks", "cancel", name, "--yes")
-    told = fw.done("webhooks", "explain", name)
-    assert "It was cancelled after 0 of 6 attempts." in told
-    assert "cancelled" in [word for line in told.splitlines() for word in line.split()[1:2]]
+    output = fw.done("webhooks", "explain", name)
+    assert "It was cancelled after 0 of 6 attempts." in output
+    assert "cancelled" in [word for line in output.splitlines() for word in line.split()[1:2]]
     of_one = fw.json("webhooks", "list", "--webhook", hooks[1], "--status", "Queued", "--json")
     held = of_one[0]["name"]
     lease = f"UPDATE fw_job SET lease = 'x', next_at = next_at + 60000 WHERE subject = '{held}'"
@@ -195,8 +195,8 @@ def test_reference_with_unknown_doctype_is_refused(
     fw: CommandLine, hooks: list[str], command: str
 ) -> None:
     """Unless deliveries have it: those of an app that was removed can still be erased."""
-    told = fw.refused("webhooks", command, "--reference", "Rol", "x", "--yes")
-    assert told == "fw: There is no DocType Rol. Did you mean Role?\n"
+    output = fw.refused("webhooks", command, "--reference", "Rol", "x", "--yes")
+    assert output == "fw: There is no DocType Rol. Did you mean Role?\n"
     nothing = f"Nothing to {command}.\n"
     assert fw.done("webhooks", command, "--reference", "Role", "x", "--yes") == nothing
     former = "UPDATE doc_webhook_delivery SET reference_doctype = 'Rol', reference_name = 'y'"
@@ -226,8 +226,8 @@ def test_erase_removes_bodies_of_all_selected_deliveries(
     fw.done("eval", emit, "--commit")
     final = "UPDATE doc_webhook_delivery SET status = 'Sent', last_attempt = creation"
     fw.done("eval", f'fw.db.sql("{final}")', "--commit")
-    told = fw.json("webhooks", "erase", "--webhook", hooks[0], "--yes", "--json")
-    assert len({row["delivery"] for row in told}) == 162
+    report = fw.json("webhooks", "erase", "--webhook", hooks[0], "--yes", "--json")
+    assert len({row["delivery"] for row in report}) == 162
     assert fw.done("webhooks", "erase", "--webhook", hooks[0], "--yes") == "Nothing to erase.\n"
     left = "SELECT count(*) AS n FROM doc_webhook_delivery WHERE payload IS NOT NULL"
     assert fw.json("eval", f'fw.db.sql("{left}")') == [{"n": 162}]

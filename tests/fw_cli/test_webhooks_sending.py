@@ -81,9 +81,11 @@ def test_replays_show_outcome_of_bulk_replay(fw: CommandLine, made: list[str]) -
     sent = "UPDATE doc_webhook_delivery SET status = :s WHERE name = :it"
     fw.done("eval", f"fw.db.sql({sent!r}, {{'s': 'Sent', 'it': {made[1]!r}}})", "--commit")
     [listed] = fw.json("webhooks", "replays", "--json")
-    told = fw.json("webhooks", "replays", run, "--json")
-    assert told == listed
-    counts = [told[key] for key in ("id", "state", "total", "replayed", "arrived", "open", "gone")]
+    report = fw.json("webhooks", "replays", run, "--json")
+    assert report == listed
+    counts = [
+        report[key] for key in ("id", "state", "total", "replayed", "arrived", "open", "gone")
+    ]
     assert counts == [run, "done", 3, 3, 1, 2, 0]
     text = fw.done("webhooks", "replays", run)
     assert "3 of 3 replayed:" in text
@@ -99,9 +101,9 @@ def test_bulk_replay_exits_1_for_refused_delivery(fw: CommandLine, made: list[st
     fw.done("eval", f"fw.db.sql({moved!r}, {{'other': {other!r}, 'it': {made[2]!r}}})", "--commit")
     fw.done("eval", f'fw.get_doc("Webhook", "{other}").delete()', "--commit")
     result = fw.run("webhooks", "replay", "--status", "Failed", "--json")
-    told = {row["delivery"]: row.get("refused") for row in json.loads(result.stdout)}
+    refusals = {row["delivery"]: row.get("refused") for row in json.loads(result.stdout)}
     gone = "The Webhook of this delivery was deleted."
-    assert (result.exit_code, told) == (1, {made[1]: None, made[2]: gone, made[3]: None})
+    assert (result.exit_code, refusals) == (1, {made[1]: None, made[2]: gone, made[3]: None})
     assert result.stderr == "fw: 1 of 3 deliveries could not be replayed\n"
     assert [row[1] for row in audit(fw)] == [made[1], made[3]]
 
@@ -125,11 +127,11 @@ def test_test_event_is_signed_sent_and_not_stored(fw: CommandLine) -> None:
     """A test event leaves no row, and answers `{status, error, times: …}` (B-270, B-271)."""
     with LiveReceiver(200) as receiver:
         hook = make_hook(fw, receiver.url, enabled=0)
-        told = fw.json("webhooks", "test", hook, "--json")
+        report = fw.json("webhooks", "test", hook, "--json")
         assert re.match(r"200 \(dns \d\.\d ms, connect ", fw.done("webhooks", "test", hook))
-    assert (told["status"], told["error"]) == (200, None)
-    assert set(told["times"]) == {"dns", "connect", "tls", "answer"}
-    assert told["times"]["answer"] > 0
+    assert (report["status"], report["error"]) == (200, None)
+    assert set(report["times"]) == {"dns", "connect", "tls", "answer"}
+    assert report["times"]["answer"] > 0
     [got, _] = receiver.got
     body = standardwebhooks.Webhook(SECRET).verify(got.body, got.headers)
     assert (body["type"], body["data"]) == ("fw.test", {"webhook": hook})
@@ -141,9 +143,9 @@ def test_test_event_exits_1_with_reason_of_failure(fw: CommandLine) -> None:
     with LiveReceiver(500) as receiver:
         hook = make_hook(fw, receiver.url)
         result = fw.run("webhooks", "test", hook, "--json")
-    told = json.loads(result.stdout)
-    assert (result.exit_code, told["status"]) == (1, 500)
-    assert told["error"] == "status: the receiver answered 500."
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["status"]) == (1, 500)
+    assert report["error"] == "status: the receiver answered 500."
     assert result.stderr == "status: the receiver answered 500.\n"
     result = fw.run("webhooks", "test", hook)  # nobody listens there any more
     assert result.exit_code == 1
@@ -181,8 +183,8 @@ def test_receiver_text_is_escaped_for_terminal(fw: CommandLine) -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), _EscapeSequenceReceiver) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         hook = make_hook(fw, f"http://127.0.0.1:{server.server_port}/")
-        told = fw.run("webhooks", "test", hook)
+        completed = fw.run("webhooks", "test", hook)
         server.shutdown()
-    assert told.exit_code == 1
-    assert "\x9b" not in told.output
-    assert "and pointed to /" in told.stderr
+    assert completed.exit_code == 1
+    assert "\x9b" not in completed.output
+    assert "and pointed to /" in completed.stderr

@@ -26,9 +26,9 @@ def test_client_page_programs_work(
 ) -> None:
     with FwClient(site.url, user="admin", password=PASSWORD) as admin:
         monkeypatch.setenv("FW_KEY", admin.api_keys.create("guide").key)
-    told: dict[str, Any] = {"__name__": "guide"}
+    namespace: dict[str, Any] = {"__name__": "guide"}
     for program in BLOCK.findall(PAGE):
-        exec(program.replace("https://fw.example.org", site.url), told)
+        exec(program.replace("https://fw.example.org", site.url), namespace)
     first, title, refused = capsys.readouterr().out.splitlines()
     assert first.startswith("admin wrote ")
     assert (title, refused) == ("Hello", "0 were refused")
@@ -59,8 +59,8 @@ def test_receiver_page_programs_share_handled_events(
         assert asyncio.run(post_asgi(in_fastapi, BODY, third)) == 204
         assert asyncio.run(post_asgi(in_fastapi, BODY, first)) == 204
     assert post_flask(in_flask, BODY + b" ", first) == 401
-    told = capsys.readouterr().out.splitlines()
-    assert told == [f"msg_{n} order.paid {{'a': 'ünï'}}" for n in range(3)]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"msg_{n} order.paid {{'a': 'ünï'}}" for n in range(3)]
     for seen in opened:
         seen.close()
 

@@ -37,10 +37,10 @@ class NodeReceiver:
     """Return the Node receiver's report of each POST, in order."""
 
     port: int = 0
-    told: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, path: str) -> list[dict[str, Any]]:
-        return [line for line in list(self.told) if line["path"] == path]
+        return [line for line in list(self.reports) if line["path"] == path]
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def node_receiver(paths: dict[str, dict[str, Any]]) -> Iterator[NodeReceiver]:
 
     def listen() -> None:
         for line in lines:
-            receiver.told.append(json.loads(line))
+            receiver.reports.append(json.loads(line))
 
     listener = threading.Thread(target=listen)
     listener.start()
@@ -90,8 +90,8 @@ def subscribe(client: httpx.Client, url: str, event: str, secret: str) -> None:
 def call(client: httpx.Client, operation: str, body: dict[str, Any]) -> dict[str, Any]:
     answer = client.post(f"/api/method/core.services.webhooks.{operation}", json=body)
     assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    answer_body: dict[str, Any] = answer.json()
+    return answer_body
 
 
 def test_node_receiver_verifies_attempts_retries_and_replays(
@@ -147,8 +147,8 @@ def test_node_receiver_refuses_signature_of_other_secret(tmp_path: Path) -> None
         with site.client() as client:
             subscribe(client, f"http://127.0.0.1:{receiver.port}/x", "node.asked", RAW)
             call(client, "emit", {"name": "node.asked", "data": {}})
-            eventually(lambda: receiver.told)
-    [line] = receiver.told
+            eventually(lambda: receiver.reports)
+    [line] = receiver.reports
     assert "No matching signature" in line["error"]
 
 

@@ -113,10 +113,10 @@ async def test_collector_gets_request_message_transaction_and_delivery(
     )  # fmt: skip
     assert request.parent_span_id.hex() == PARENT
     assert "lockouts AttemptSignIn" in {span.name for span in spans}
-    told = {each.key: each.value for each in delivery.attributes}
-    assert told["url.full"].string_value == f"{sink.url}/hook?…"
-    assert told["http.response.status_code"].int_value == 200
-    assert told["server.port"].int_value == sink.server_port
+    attributes = {each.key: each.value for each in delivery.attributes}
+    assert attributes["url.full"].string_value == f"{sink.url}/hook?…"
+    assert attributes["http.response.status_code"].int_value == 200
+    assert attributes["server.port"].int_value == sink.server_port
     everything = b"".join(body for path, _, body in sink.got if path == "/v1/traces")
     for secret in (SECRET, "hidden", sid, PASSWORD):
         assert secret.encode() not in everything
@@ -145,10 +145,10 @@ async def test_collector_gets_attempts_of_jobs(
         assert (write.name, write.parent_span_id.hex()) == ("write transaction", PARENT)
     own = [span.name for span in spans if span.parent_span_id == done.span_id]
     assert own == ["write transaction"]
-    told = {each.key: each.value for each in failed.attributes}
-    assert told["error.type"].string_value == "RuntimeError"
-    assert told["fw.attempt"].int_value == 1
-    assert {"fw.job", "fw.queued_ms"} <= set(told)
+    attributes = {each.key: each.value for each in failed.attributes}
+    assert attributes["error.type"].string_value == "RuntimeError"
+    assert attributes["fw.attempt"].int_value == 1
+    assert {"fw.job", "fw.queued_ms"} <= set(attributes)
     assert b"the other system is down" not in b"".join(body for _, _, body in sink.got)
 
 

@@ -36,8 +36,8 @@ async def test_overlapping_charge_beyond_limit_is_refused(
 
     for number in range(3):
         assert await site.store.write(charge(number)) is None
-    told = await overlap(charge(3), partial(site.store.write, charge(4)))
-    assert told == (None, 1.0)
+    results = await overlap(charge(3), partial(site.store.write, charge(4)))
+    assert results == (None, 1.0)
 
 
 async def test_overlapping_charges_of_full_bucket_share_one_budget(
@@ -55,8 +55,10 @@ async def test_overlapping_charges_of_full_bucket_share_one_budget(
         return {charge(number, tx) for number in range(1, charges + 1)}
 
     assert await site.store.write(fill) == {None}
-    told = await overlap(partial(charge, 1_000), partial(site.store.write, partial(charge, 1_001)))
-    assert told == (None, 1.0)
+    results = await overlap(
+        partial(charge, 1_000), partial(site.store.write, partial(charge, 1_001))
+    )
+    assert results == (None, 1.0)
 
 
 async def test_link_use_during_password_change_is_refused(site: Site, overlap: Overlap) -> None:
@@ -104,8 +106,8 @@ async def test_overlapping_revocations_end_each_api_key_once(site: Site, overlap
     """`api_keys.revokeAllMyAPIKeys` answers the number of keys that it has ended (A-272)."""
     await add_account(site, "ada")
     await site.write("ada", lambda fw: site.api_keys.make(fw, "a program", None, 0))
-    told = await overlap(
+    results = await overlap(
         lambda tx: site.api_keys.revoke_all(site.handle(tx, "ada")),
         partial(site.write, "ada", site.api_keys.revoke_all),
     )
-    assert told == (1, 0)
+    assert results == (1, 0)

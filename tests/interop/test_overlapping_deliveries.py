@@ -40,14 +40,16 @@ async def test_outcome_after_overlapping_takeover_is_dropped(
     """The outcome is dropped, by the state of the row at that time (B-211)."""
     dues = await transitions.lease_new(events)
     late = partial(transitions.settle, dues, kind)
-    taken, told = await overlap(transitions.take_over, partial(transitions.site.store.write, late))
-    assert told == [None] * events
+    taken, result = await overlap(
+        transitions.take_over, partial(transitions.site.store.write, late)
+    )
+    assert result == [None] * events
     assert await transitions.states() == [("Queued", 0)] * events
     jobs = await transitions.rows("SELECT lease, attempts, deaths FROM fw_job ORDER BY id")
     held = [{"lease": due.job.lease, "attempts": 0, "deaths": 1} for due in taken]
     assert jobs == held
-    told = await transitions.site.store.write(partial(transitions.settle, taken, kind))
-    assert None not in told
+    result = await transitions.site.store.write(partial(transitions.settle, taken, kind))
+    assert None not in result
 
 
 async def test_outcome_group_drops_only_jobs_taken_over(
@@ -56,8 +58,8 @@ async def test_outcome_group_drops_only_jobs_taken_over(
     dues = await transitions.lease_new(3)
     late = partial(transitions.settle, dues, OutcomeKind.DELIVERED)
     first = partial(transitions.take_over, limit=dues[0].job.id)
-    _, told = await overlap(first, partial(transitions.site.store.write, late))
-    assert told == [None, DeliveryStatus.SENT, DeliveryStatus.SENT]
+    _, result = await overlap(first, partial(transitions.site.store.write, late))
+    assert result == [None, DeliveryStatus.SENT, DeliveryStatus.SENT]
     assert await transitions.states() == [("Queued", 0), ("Sent", 1), ("Sent", 1)]
 
 
@@ -119,8 +121,8 @@ async def test_overlapping_replays_begin_once(
     assert isinstance(refusal, ConflictError)
     assert await transitions.states() == [("Queued", 0)]
     assert len(await transitions.rows("SELECT id FROM fw_job")) == 1
-    told = "SELECT name FROM doc_audit_event WHERE action = 'webhook.replay'"
-    assert len(await transitions.rows(told)) == 1
+    query = "SELECT name FROM doc_audit_event WHERE action = 'webhook.replay'"
+    assert len(await transitions.rows(query)) == 1
 
 
 async def test_overlapping_replays_in_different_orders_do_not_deadlock(
@@ -245,11 +247,11 @@ async def test_overlapping_batches_with_same_keys_do_not_deadlock(
     def second(fw: Any) -> Any:
         return fw.webhooks.emit_many(batch("c", "b", "a"))
 
-    told, results = await overlap(
+    result, results = await overlap(
         as_administrator(transitions.site, first),
         partial(transitions.site.write, "Administrator", second),
     )
-    assert [list(each) for each in told] == [["deliveries"]] * 2
+    assert [list(each) for each in result] == [["deliveries"]] * 2
     assert [list(each) for each in results] == [["deliveries"], ["error"], ["error"]]
     assert {each["error"]["type"] for each in results[1:]} == {"DuplicateError"}
     assert await transitions.states() == [("Queued", 0)] * 3
@@ -278,8 +280,8 @@ async def test_emit_key_is_free_after_rollback(transitions: DeliveryTransitions)
         nursery.start_soon(first)
         await trio.to_thread.run_sync(begun.wait, 30)
         done.set()
-        told = await transitions.site.write("Administrator", emit)
-    assert len(told["deliveries"]) == 1
+        emitted = await transitions.site.write("Administrator", emit)
+    assert len(emitted["deliveries"]) == 1
     assert await transitions.states() == [("Queued", 0)]
 
 
@@ -311,10 +313,10 @@ async def test_cancellation_of_delivery_being_claimed_is_refused(
         transitions.claim, partial(transitions.site.write, "Administrator", cancel)
     )
     assert isinstance(refusal, ConflictError)
-    told = await transitions.site.store.write(
+    statuses = await transitions.site.store.write(
         partial(transitions.settle, [due], OutcomeKind.DELIVERED)
     )
-    assert told == [DeliveryStatus.SENT]
+    assert statuses == [DeliveryStatus.SENT]
 
 
 async def test_cancellation_locks_claim_row_that_was_missing(
@@ -346,8 +348,8 @@ async def test_cancellation_locks_claim_row_that_was_missing(
         return await transitions.site.store.write(lock)
 
     monkeypatch.setattr(Deliveries, "outcome_batch", paused)
-    told = await overlap(as_administrator(transitions.site, cancel), meanwhile)
-    assert told == ("Failed", [{"lease": None}])
+    results = await overlap(as_administrator(transitions.site, cancel), meanwhile)
+    assert results == ("Failed", [{"lease": None}])
 
 
 async def test_sweep_of_counts_waiting_for_outcome_does_not_deadlock(
@@ -370,8 +372,8 @@ async def test_sweep_of_counts_waiting_for_outcome_does_not_deadlock(
     await transitions.site.store.write(count("a", "b"))
     await transitions.site.store.write(claimed)
     sweep = partial(drop_states_of_deleted, limit=10)
-    told = await overlap(outcome, partial(transitions.site.store.write, sweep))
-    assert told == (True, 2)
+    results = await overlap(outcome, partial(transitions.site.store.write, sweep))
+    assert results == (True, 2)
     assert await transitions.rows("SELECT webhook FROM fw_webhook_hour") == []
 
 
@@ -421,5 +423,5 @@ async def test_resume_of_webhook_being_paused_ends_its_pause(
     assert await transitions.rows("SELECT paused_since FROM doc_webhook") == [
         {"paused_since": None}
     ]
-    told = "SELECT target FROM doc_audit_event WHERE action = 'webhook.resume'"
-    assert await transitions.rows(told) == [{"target": name}]
+    query = "SELECT target FROM doc_audit_event WHERE action = 'webhook.resume'"
+    assert await transitions.rows(query) == [{"target": name}]

@@ -57,11 +57,11 @@ async def test_rename_waiting_for_outcome_does_not_deadlock(
     def rename(fw: Any) -> None:
         fw.get_doc(doctype, name).rename("Lovelace")
 
-    told, refusal = await overlap(
+    result, refusal = await overlap(
         halfway(transitions, overlap, dues),
         partial(transitions.site.write, "Administrator", rename),
     )
-    assert (told, refusal) == ([DeliveryStatus.SENT] * len(dues), None)
+    assert (result, refusal) == ([DeliveryStatus.SENT] * len(dues), None)
     column = "reference_name" if doctype == "Customer" else "webhook"
     found = await transitions.rows(f"SELECT DISTINCT {column} AS name FROM doc_webhook_delivery")
     assert found == [{"name": "Lovelace"}]
@@ -88,11 +88,11 @@ async def test_rename_waiting_for_replay_does_not_deadlock(
         fw.get_doc("Webhook", dues[0].job.partition).rename("Lovelace")
 
     monkeypatch.setattr(AuditLog, "record", recorded)
-    told, refusal = await overlap(
+    result, refusal = await overlap(
         as_administrator(transitions.site, replay),
         partial(transitions.site.write, "Administrator", rename),
     )
-    assert (told, refusal) == ([Replayed(due.delivery) for due in dues[::-1]], None)
+    assert (result, refusal) == ([Replayed(due.delivery) for due in dues[::-1]], None)
     rows = await transitions.rows("SELECT DISTINCT partition FROM fw_job")
     assert rows == [{"partition": "Lovelace"}]
 
@@ -107,15 +107,15 @@ async def test_rename_is_followed_by_a_replay_that_waits_for_it(
     replay = partial(
         transitions.site.write, "Administrator", partial(transitions.replay, due.delivery)
     )
-    _, told = await overlap(as_administrator(transitions.site, rename), replay)
-    assert told == Replayed(due.delivery)
+    _, result = await overlap(as_administrator(transitions.site, rename), replay)
+    assert result == Replayed(due.delivery)
     assert await transitions.rows("SELECT partition FROM fw_job WHERE next_at IS NOT NULL") == [
         {"partition": "Lovelace"}
     ]
 
 
 @pytest.mark.parametrize(
-    ("act", "pause_at", "told"),
+    ("act", "pause_at", "expected"),
     [
         ("replay", (AuditLog, "denial"), "Queued"),
         ("cancel", (Deliveries, "outcome_batch"), "Failed"),
@@ -127,7 +127,7 @@ async def test_webhook_renamed_meanwhile_is_locked(
     monkeypatch: pytest.MonkeyPatch,
     act: str,
     pause_at: tuple[type, str],
-    told: str,
+    expected: str,
 ) -> None:
     """Its next rename waits for the replay or the cancellation, and these never for it (B-430)."""
     dues = await transitions.lease_new(ordering="document")
@@ -178,7 +178,7 @@ async def test_webhook_renamed_meanwhile_is_locked(
         renamed.set()
         await trio.to_thread.run_sync(locked.wait, 30)
         await write(partial(rename_webhook, "once", "twice"))
-    assert found == [told]
+    assert found == [expected]
     assert await transitions.rows("SELECT partition FROM fw_job") == [{"partition": "twice"}]
 
 
@@ -222,10 +222,10 @@ async def test_outcome_waiting_for_rename_releases_moved_deliveries(
         fw.get_doc("Webhook", due.job.partition).rename("Lovelace")
 
     outcome = partial(transitions.settle, [due], OutcomeKind.DELIVERED)
-    _, told = await overlap(
+    _, result = await overlap(
         as_administrator(transitions.site, rename), partial(transitions.site.store.write, outcome)
     )
-    assert told == [DeliveryStatus.SENT]
+    assert result == [DeliveryStatus.SENT]
     [following] = await transitions.site.store.write(transitions.claim)
     assert following.job.partition == "Lovelace"
 

@@ -259,8 +259,10 @@ async def test_overlapping_webhook_saves_of_two_processes_apply_in_both(
         as_administrator(one, watch_orders), partial(other.write, "Administrator", watch_orders)
     )
     for site in processes:
-        told = await site.write("Administrator", lambda fw: fw.webhooks.emit("order.shipped", {}))
-        assert len(told["deliveries"]) == 2
+        emitted = await site.write(
+            "Administrator", lambda fw: fw.webhooks.emit("order.shipped", {})
+        )
+        assert len(emitted["deliveries"]) == 2
 
 
 async def test_sign_in_during_password_change_is_refused(site: Site, overlap: Overlap) -> None:
@@ -499,8 +501,8 @@ async def test_overlapping_flushes_of_defects_write_within_limit(
     for number in range(40):
         for errors in (site.errors, other):
             errors.note(str(number), RuntimeError("out of tea"), "")
-    told = await overlap(site.errors.flush, partial(site.store.write, other.flush))
-    assert told == (40, 20)
+    results = await overlap(site.errors.flush, partial(site.store.write, other.flush))
+    assert results == (40, 20)
 
 
 def limit(user: str) -> Callable[[Any], Any]:

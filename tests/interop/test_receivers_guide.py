@@ -90,8 +90,8 @@ def ask(command: list[str], folder: Path, requests: list[dict[str, Any]]) -> lis
         command, input=json.dumps(requests), capture_output=True, text=True, check=False, cwd=folder
     )
     assert done.returncode == 0, done.stderr
-    told: list[bool] = json.loads(done.stdout)
-    return told
+    report: list[bool] = json.loads(done.stdout)
+    return report
 
 
 def request(secret: str, *, body: bytes = BODY, now: float = NOW, **headers: str) -> dict[str, Any]:
@@ -120,8 +120,8 @@ def test_guide_program_accepts_only_genuine_requests(language: str, tmp_path: Pa
         request(SECRETS[0], webhook_signature=several.removeprefix("v1,")),
         {**request(SECRETS[0]), "secret": SECRETS[2]},
     ]
-    told = ask(write_program(language, tmp_path), tmp_path, genuine + forged)
-    assert told == [True] * len(genuine) + [False] * len(forged)
+    report = ask(write_program(language, tmp_path), tmp_path, genuine + forged)
+    assert report == [True] * len(genuine) + [False] * len(forged)
 
 
 def test_guide_has_program_for_each_language() -> None:

@@ -24,7 +24,7 @@ def test_faults_of_a_raised_version_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({"release": "0.1.0"}, "0.1.0 has been released, and the packages have changed since"),
         ({"release": "0.0.9"}, "RELEASE is 0.0.9, and 0.1.0 has been released"),
@@ -37,9 +37,9 @@ def test_faults_of_a_raised_version_are_none() -> None:
         ({"changelog": LOG + "## [0.1.1] - 2026-01-01\n"}, "0.1.0 stands above a later one"),
     ],
 )
-def test_faults_name_what_does_not_agree(change: dict[str, object], told: str) -> None:
+def test_faults_name_what_does_not_agree(change: dict[str, object], expected: str) -> None:
     (found,) = faults(replace(RAISED, **change))  # type: ignore[arg-type]
-    assert told in found
+    assert expected in found
 
 
 def test_released_version_is_valid_until_packages_change() -> None:
@@ -54,7 +54,7 @@ def test_prepared_dates_what_was_unreleased() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changelog", "release", "told"),
+    ("changelog", "release", "expected"),
     [
         (LOG, "0.1.0", "is not later"),
         (LOG, "0.2", "is not of the form"),
@@ -62,7 +62,7 @@ def test_prepared_dates_what_was_unreleased() -> None:
     ],
 )
 def test_prepared_refuses_an_old_version_and_an_empty_section(
-    changelog: str, release: str, told: str
+    changelog: str, release: str, expected: str
 ) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=expected):
         prepared(changelog, release, date(2026, 3, 4))

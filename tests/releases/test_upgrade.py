@@ -49,8 +49,8 @@ def test_site_is_upgraded_and_restored_from_backup(
     site.install(old)
     listed = site.process("webhooks", "list")
     if old_build.schema < NEWEST:
-        told = f"version {NEWEST} and this program knows {old_build.schema}"
-        assert (listed.returncode, told in listed.stderr) == (1, True)
+        expected = f"version {NEWEST} and this program knows {old_build.schema}"
+        assert (listed.returncode, expected in listed.stderr) == (1, True)
     else:
         assert listed.returncode == 0
     for name in ("fw.db-wal", "fw.db-shm"):

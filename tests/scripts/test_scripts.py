@@ -68,14 +68,14 @@ def begin(
     )  # fmt: skip
 
 
-def told(process: subprocess.Popen[str]) -> list[str]:
+def output_of(process: subprocess.Popen[str]) -> list[str]:
     out, error = process.communicate(timeout=30)
     assert process.returncode == 0, error
     return out.splitlines()
 
 
 def run(command: Path, *arguments: str, cwd: Path, **environ: str) -> list[str]:
-    return told(begin(command, *arguments, cwd=cwd, environ=environ))
+    return output_of(begin(command, *arguments, cwd=cwd, environ=environ))
 
 
 def test_fw_script_passes_arguments_from_any_folder(project: Path, site: Path) -> None:
@@ -93,7 +93,7 @@ def test_fw_script_works_through_symlink(project: Path, site: Path) -> None:
 def test_fw_script_is_replaced_by_its_process(project: Path, site: Path) -> None:
     """A signal to it then reaches the service."""
     process = begin(project / "scripts" / "fw", "serve", cwd=site, environ={})
-    assert f"pid={process.pid}" in told(process)
+    assert f"pid={process.pid}" in output_of(process)
 
 
 def test_fw_in_unwritable_clone_names_owner_command(project: Path, site: Path) -> None:
@@ -139,7 +139,7 @@ def test_simultaneous_first_starts_share_one_key(project: Path, site: Path) -> N
     start = project / "scripts" / "start"
     running = [begin(start, cwd=site, environ={}) for _ in range(6)]
     for process in running:
-        told(process)
+        output_of(process)
     assert sorted(file.name for file in site.iterdir()) == ["fw.json", "secret.key"]
 
 

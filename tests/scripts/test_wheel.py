@@ -171,11 +171,11 @@ def test_wheel_without_extras_requires_only_runtime(wheel: Path, tmp_path: Path)
     python = str(venv / "bin" / "python")
     program = "import fw_actors.runtime.testing, supervisors, trio; print(trio.__name__)"
     assert run(python, "-P", "-c", program, cwd=tmp_path) == "trio\n"
-    told = subprocess.run(
+    completed = subprocess.run(
         [str(venv / "bin" / "fw"), "version"], capture_output=True, text=True, check=False
     )
-    assert told.returncode == 1
-    assert told.stderr == "fw: fw needs the library click: pip install 'fw-actors[service]'\n"
+    assert completed.returncode == 1
+    assert completed.stderr == "fw: fw needs the library click: pip install 'fw-actors[service]'\n"
 
 
 def test_fw_works_from_wheel_in_empty_folder(
@@ -190,9 +190,9 @@ def test_fw_works_from_wheel_in_empty_folder(
     said = run(fw, "version", cwd=folder, environ=environ)
     assert re.fullmatch(rf"fw {re.escape(version)}( \(commit \w{{12}}\))?\n", said)
     run(fw, "init", "--app", "first_app", cwd=folder, environ=environ)
-    told = run(fw, "doctor", cwd=folder, environ=environ)
-    assert "FW_SECRET_KEY is set" in told
-    assert "0 problems" in told
+    output = run(fw, "doctor", cwd=folder, environ=environ)
+    assert "FW_SECRET_KEY is set" in output
+    assert "0 problems" in output
     where = "import web.app, fw_cli.main; print(web.app.__file__, fw_cli.main.__file__)"
     python = str(venv / "bin" / "python")
     found = run(python, "-P", "-c", where, cwd=folder, environ=environ).split()

@@ -73,9 +73,9 @@ def test_service_environment_contains_no_secret(site: LiveSite) -> None:
             block = environment_of(pid)
             assert found_in(block) == []
             assert b"FW_BIND=127.0.0.1:0\0" in block, "what is no secret stays readable"
-            told = client.post("/api/method/environments.read_environments", json={}).json()
-    assert told["own"] == SECRETS["FW_SECRET_STRIPE"]
-    assert [found_in(seen) for seen in told["seen"]] == [[], [], [], []]
+            body = client.post("/api/method/environments.read_environments", json={}).json()
+    assert body["own"] == SECRETS["FW_SECRET_STRIPE"]
+    assert [found_in(seen) for seen in body["seen"]] == [[], [], [], []]
 
 
 def test_background_service_environment_contains_no_secret(site: LiveSite) -> None:

@@ -89,19 +89,19 @@ async def test_attempts_are_counted_by_56_and_48_prefix(
     async with http_site(tmp_path, address_attempts=2) as site:
         await site.add_account("ann")
 
-        async def told(network: str, count: int) -> list[int]:
+        async def login_statuses(network: str, count: int) -> list[int]:
             return [
                 (await site.login(f"x{network}{n}", "wrong", peer=f"{network}{n:x}::1")).status
                 for n in range(count)
             ]
 
-        assert await told("2001:db8:7:a0", 10) == [401] * 8 + [429] * 2, "a /56"
+        assert await login_statuses("2001:db8:7:a0", 10) == [401] * 8 + [429] * 2, "a /56"
         assert (await site.login("ann", peer="2001:db8:7:a0f::1")).status == 429
         assert (await site.login("ann", peer="2001:db8:7:b00::1")).status == 200
         for network in ("b", "c"):
-            assert await told(f"2001:db8:7:{network}0", 8) == [401] * 8
+            assert await login_statuses(f"2001:db8:7:{network}0", 8) == [401] * 8
         assert (await site.login("ann", peer="2001:db8:7:d00::1")).status == 200
-        assert await told("2001:db8:7:d0", 10) == [401] * 8 + [429] * 2
+        assert await login_statuses("2001:db8:7:d0", 10) == [401] * 8 + [429] * 2
         assert (await site.login("ann", peer="2001:db8:7:e00::1")).status == 429, "a /48"
         assert (await site.login("ann", peer="2001:db8:8::1")).status == 200
         assert (await site.login("ann", peer="192.0.2.1")).status == 200

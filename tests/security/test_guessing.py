@@ -62,9 +62,9 @@ def test_parallel_guesses_hash_at_most_limit(tmp_path: Path, processes: int) -> 
         site.add_manager()
         with guessers(site, processes) as started:
             for usr in ("admin", "nobody-at-all"):
-                told = guess_together(started, usr)
-                assert sum(each["hashes"] for each in told) == TRIES
-                refusals = [each["refusals"] for each in told]
+                result = guess_together(started, usr)
+                assert sum(each["hashes"] for each in result) == TRIES
+                refusals = [each["refusals"] for each in result]
                 assert sum(each.get("AuthenticationError", 0) for each in refusals) == TRIES - 1
                 assert sum(each["TooManyRequestsError"] for each in refusals) == 100 - TRIES + 1
         assert [process.returncode for process in started] == [0] * processes

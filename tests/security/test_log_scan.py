@@ -49,8 +49,8 @@ def use_all_entrances(site: LiveSite) -> set[str]:
         def post(path: str, body: object, status: int = 200) -> dict[str, str]:
             reply = client.post(path, json=body)
             assert reply.status_code == status, reply.text
-            told: dict[str, str] = reply.json()
-            return told
+            answer: dict[str, str] = reply.json()
+            return answer
 
         post("/api/login", {"usr": "admin", "pwd": WRONG}, 401)
         post("/api/login", {"usr": WRONG, "pwd": "x"}, 401)
@@ -116,12 +116,14 @@ def leaking(folder: Path, style: str) -> Iterator[LiveSite]:
         site.start(**environ)
         with site.client() as client:
             for name in EVERY_TIME:
-                told = client.post(f"/api/method/leaky.{name}", json={})
-                assert told.status_code == {"fail": 500, "refuse": 422}.get(name, 200), told.text
-                assert found_in(told.text) == []
+                response = client.post(f"/api/method/leaky.{name}", json={})
+                assert response.status_code == {"fail": 500, "refuse": 422}.get(name, 200), (
+                    response.text
+                )
+                assert found_in(response.text) == []
             for where, status in (("hook", 500), ("after_commit", 201)):
-                told = client.post("/api/resource/Leak", json={"where": where})
-                assert told.status_code == status
+                response = client.post("/api/resource/Leak", json={"where": where})
+                assert response.status_code == status
             client.post("/api/auth/forgot-password", json={"usr": "admin"})
             eventually(lambda: len(failures(site)) == 3)
             eventually(lambda: "Leak.after_commit" in methods(client))
@@ -160,8 +162,8 @@ def test_secrets_leaked_by_app_are_scrubbed(tmp_path: Path, style: str) -> None:
         site.end()
     log = (tmp_path / "serve.log").read_text()
     assert found_in(log) == []
-    for told in ("web.request_failed", "job.failed", "thread.failed", "[scrubbed]"):
-        assert told in log
+    for text in ("web.request_failed", "job.failed", "thread.failed", "[scrubbed]"):
+        assert text in log
     for file in [*(tmp_path / "data").iterdir(), tmp_path / "copy.db"]:
         content = file.read_bytes() if file.is_file() else b""
         assert found_in(content) == [], file.name
@@ -216,6 +218,6 @@ async def test_actor_failure_shows_no_secret(
             await trio.sleep(1)
             nodes = [node.last_error for node in runtime.snapshot().walk()]
     assert any(nodes)
-    for told in (str(refused.value), stream.getvalue(), repr(nodes)):
-        assert "RuntimeError" in told
-        assert STRIPE[:10] not in told
+    for text in (str(refused.value), stream.getvalue(), repr(nodes)):
+        assert "RuntimeError" in text
+        assert STRIPE[:10] not in text

@@ -98,8 +98,8 @@ def test_recovery_link_reaches_only_recovered_mail_server(tmp_path: Path, port: 
                 assert link is not None
                 body = {"token": link[1], "password": OTHER}
                 assert client.post("/api/auth/reset-password", json=body).status_code == 200
-                told = eventually(lambda: server.mails[1:])
-                assert "token" not in told[0][2].as_string()
+                mails = eventually(lambda: server.mails[1:])
+                assert "token" not in mails[0][2].as_string()
         with httpx.Client(base_url=site.url, headers=CSRF, timeout=30) as browser:
             for pwd, status in ((PASSWORD, 401), (OTHER, 200)):
                 reply = browser.post("/api/login", json={"usr": "admin", "pwd": pwd})

@@ -153,8 +153,8 @@ async def test_search_over_time_limit_is_refused_with_reason(tmp_path: Path) -> 
             "extra": {"reason": "queryTimeout"},
         }
         assert found.header("retry-after") == "1"
-        told = [line for line in lines if line["event"] == "web.query_timeout"]
-        assert [line["route"] for line in told] == ["/api/resource/<doctype>"]
+        events = [line for line in lines if line["event"] == "web.query_timeout"]
+        assert [line["route"] for line in events] == ["/api/resource/<doctype>"]
         for _ in range(SEARCHES):
             found = await site.ask("GET", search([["title", "=", "a"]]), sid=sid)
             assert (found.status, found.json["total"]) == (200, 3)

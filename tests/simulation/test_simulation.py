@@ -28,9 +28,9 @@ def test_simulation_of_forty_seeds_breaks_no_promise() -> None:
 @pytest.mark.timeout(300)
 def test_same_seed_gives_same_trace_across_processes() -> None:
     """Nothing depends on addresses, hash seeds, threads or the machine's clock."""
-    told = {_traces(hash_seed) for hash_seed in ("1", "2")}
-    assert len(told) == 1
-    (text,) = told
+    traces = {_traces(hash_seed) for hash_seed in ("1", "2")}
+    assert len(traces) == 1
+    (text,) = traces
     assert text.count("starts") >= 3
 
 

@@ -109,8 +109,8 @@ async def test_app_sends_hsts_for_subdomains_by_policy(gateway: FakeGateway) -> 
     url = "https://fw.example.test"
     client = AppClient(app_of(gateway, url=url, hsts_include_sub_domains=True))
     for reply in await some_of_each(client):
-        told = reply.header("Strict-Transport-Security")
-        assert told == "max-age=31536000; includeSubDomains"
+        header = reply.header("Strict-Transport-Security")
+        assert header == "max-age=31536000; includeSubDomains"
     client = AppClient(app_of(gateway, hsts_include_sub_domains=True))
     assert (await client.ask("GET", "/")).header("Strict-Transport-Security") is None
 

@@ -123,8 +123,8 @@ async def test_server_logs_no_error_for_garbage_after_a_request(
                 await stream.send_eof()
                 with suppress(trio.BrokenResourceError):
                     await rest(stream)
-        told = [line for line in logs if line["event"] != "web.request"]
-        assert not [line for line in told if line["log_level"] != "debug"]
+        events = [line for line in logs if line["event"] != "web.request"]
+        assert not [line for line in events if line["log_level"] != "debug"]
         assert not caplog.records
         assert (await site.exchange(BOOT.replace(b"1.1", b"1.0"))).startswith(b"HTTP/1.1 200 ")
 

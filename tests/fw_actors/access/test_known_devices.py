@@ -48,14 +48,14 @@ async def test_record_device_reports_later_devices_once_as_new(
         async def sign_in(user: str, device: bytes) -> bool:
             return await site.store.write(lambda tx: record_device(tx, user, device))
 
-        told = [await sign_in("ann", one) for one in (key(), key(), key(CHROME), key(CHROME))]
+        result = [await sign_in("ann", one) for one in (key(), key(), key(CHROME), key(CHROME))]
         bob = await sign_in("bob", key(CHROME))
         await site.write(
             "Administrator",
             lambda fw: fw.db.sql("UPDATE fw_known_device SET seen = seen - 34560000000"),
         )
         late = [await sign_in("ann", key()), await sign_in("ann", key())]
-    assert told == [False, False, True, False]
+    assert result == [False, False, True, False]
     assert bob is False
     assert late == [True, False]
 

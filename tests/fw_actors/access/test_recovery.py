@@ -76,8 +76,8 @@ async def test_reset_ends_all_sessions_and_mails_the_owner(
     await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
     assert [row["user"] for row in await site.rows('SELECT "user" FROM fw_session')] == ["bert"]
     await trio.sleep(1)
-    _, told = site.transport.taken[-1]
-    assert (told.template, told.recipient, told.link) == (
+    _, message = site.transport.taken[-1]
+    assert (message.template, message.recipient, message.link) == (
         "password_changed", "anna@example.test", None,
     )  # fmt: skip
 
@@ -107,12 +107,12 @@ async def test_reset_ends_api_keys_and_lists_them_in_the_mail(
     await site.recovery.reset(await site.recover("anna"), OTHER, ADDRESS)
     assert await site.rows("SELECT id FROM fw_api_key") == [{"id": others.name}]
     await trio.sleep(1)
-    _, told = site.transport.taken[-1]
-    assert (told.template, told.recipient) == ("password_changed", "anna@example.test")
+    _, message = site.transport.taken[-1]
+    assert (message.template, message.recipient) == ("password_changed", "anna@example.test")
     for key in ended:
-        assert f"“{key.label}” ({key.name})" in told.text
-        assert key.key.rpartition("_")[2] not in told.text + told.html
-    assert "backup" not in told.text
+        assert f"“{key.label}” ({key.name})" in message.text
+        assert key.key.rpartition("_")[2] not in message.text + message.html
+    assert "backup" not in message.text
 
 
 async def test_api_key_creation_is_mailed_to_its_owner(
@@ -122,13 +122,17 @@ async def test_api_key_creation_is_mailed_to_its_owner(
     await site.add_account("anna")
     made = await make_key(site, "anna", "CI", address="192.0.2.7")
     await site.transport.wait(1)
-    _, told = site.transport.taken[-1]
-    assert (told.template, told.recipient, told.link) == ("api_key_made", "anna@example.test", None)
+    _, message = site.transport.taken[-1]
+    assert (message.template, message.recipient, message.link) == (
+        "api_key_made",
+        "anna@example.test",
+        None,
+    )
     created = (
         f"“CI” ({made.name}), was created on 2027-01-15 08:00 UTC, by a request from 192.0.2.7"
     )
-    assert created in told.text
-    assert made.key.rpartition("_")[2] not in told.text + told.html
+    assert created in message.text
+    assert made.key.rpartition("_")[2] not in message.text + message.html
 
 
 async def test_reset_lifts_the_locks_of_name_and_e_mail(

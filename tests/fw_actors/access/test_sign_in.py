@@ -104,14 +104,14 @@ async def refusals(site: VirtualSite) -> list[tuple[str, str]]:
 
 async def test_sign_in_refusals_share_one_message_after_one_hash(client: SignInClient) -> None:
     """An unknown identifier is verified against a decoy (A-43): one message, 401 (A-45, A-44)."""
-    told = set()
+    reported = set()
     for usr, pwd in await refusals(client.site):
         before = client.hasher.statistics().hashes
         answer = await client.enter(usr, pwd)
         assert isinstance(answer, AuthenticationError), usr
-        told.add(str(answer))
+        reported.add(str(answer))
         assert client.hasher.statistics().hashes - before == 1, usr
-    assert told == {"The name or the password is wrong."}
+    assert reported == {"The name or the password is wrong."}
 
 
 async def test_fifth_failure_locks_and_is_answered_429(client: SignInClient) -> None:

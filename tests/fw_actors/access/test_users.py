@@ -15,10 +15,10 @@ from tests.mail_kit import RecordingLog
 
 
 async def test_add_user_makes_the_account_with_its_roles(site: VirtualSite) -> None:
-    told = await site.do(
+    result = await site.do(
         lambda fw: add_user(fw, "ada", "ada@x.test", "Ada L.", ["Seller", "Reader", "Seller"])
     )
-    assert told == {
+    assert result == {
         "name": "ada", "email": "ada@x.test", "fullName": "Ada L.", "enabled": True,
         "roles": ["Seller", "Reader"], "created": "2027-01-15T08:00:00.000Z",
     }  # fmt: skip

@@ -168,10 +168,10 @@ async def test_attempt_after_expired_lease_is_recorded_alone(
         await post.site.store.write(lambda tx: tx.raw("UPDATE fw_job SET next_at = 1"))
         found = await post.settled(delivery)
         report = await post.site.read("Administrator", lambda fw: delivery_report(fw, delivery))
-        told = report.as_json(ServiceState(running=True))
+        document = report.as_json(ServiceState(running=True))
     assert (found["status"], found["attempts"], len(receiver.posts)) == ("Failed", 1, 1)
     assert found["error"].startswith("disabled:")
-    assert [each["request"] for each in told["recorded"]] == [None]
+    assert [each["request"] for each in document["recorded"]] == [None]
 
 
 async def test_stop_waits_for_attempt_in_flight(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -283,7 +283,7 @@ async def test_attempt_with_too_short_lease_is_returned_to_queue(
     assert (found["status"], found["attempts"]) == ("Sent", 1)
     assert [got.url for got in receiver.posts] == [sent_to]
     assert receiver.posts[0].at - waited < 0.1  # returned and claimed at once
-    told = [
+    expired = [
         entry["delivery"] for entry in kept.entries if entry["event"] == "delivery.lease_expired"
     ]
-    assert told == ([due.delivery] if sent_to == ELSEWHERE else [])
+    assert expired == ([due.delivery] if sent_to == ELSEWHERE else [])

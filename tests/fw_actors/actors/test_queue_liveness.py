@@ -221,9 +221,9 @@ async def work_randomly(seed: int, folder: Path) -> None:
         for node in list(nodes.up):
             nodes.kill(node)
         nursery.cancel_scope.cancel()
-    told = "\n".join([*history, watch.report])
-    assert watch.longest < EXPLAINED_SECONDS + 4 * slowest, told
-    assert kills or not given.repeated, told
+    message = "\n".join([*history, watch.report])
+    assert watch.longest < EXPLAINED_SECONDS + 4 * slowest, message
+    assert kills or not given.repeated, message
 
 
 @asynccontextmanager

@@ -192,8 +192,8 @@ async def test_bulk_replay_defect_fails_run_and_is_logged(
         assert (over["state"], over["error"]) == ("failed", DEFECT_REASON)
         noted = await site.do(lambda fw: fw.get_all("Error Log", fields=["method"]))
         assert noted == [{"method": "replay of many"}]
-        [told] = site.log.of("replay.ended_by_defect")
-        assert isinstance(told["exc_info"], ZeroDivisionError)
+        [entry] = site.log.of("replay.ended_by_defect")
+        assert isinstance(entry["exc_info"], ZeroDivisionError)
 
 
 async def test_bulk_replay_retries_overloaded_store(

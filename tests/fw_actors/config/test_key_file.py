@@ -92,7 +92,7 @@ def test_key_file_readable_by_owner_and_group_is_accepted(site: Path, mode: int)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"", "contains no key"),
         (b"\n", "contains no key"),
@@ -102,11 +102,13 @@ def test_key_file_readable_by_owner_and_group_is_accepted(site: Path, mode: int)
         (b"k" * 4097, "larger than 4,096 bytes"),
     ],
 )
-def test_key_file_without_a_usable_key_is_refused(site: Path, content: bytes, told: str) -> None:
+def test_key_file_without_a_usable_key_is_refused(
+    site: Path, content: bytes, expected: str
+) -> None:
     file = put(site / "secret.key", content)
     found = problem(site)
     assert found.startswith(str(file))
-    assert told in found
+    assert expected in found
 
 
 def test_key_file_that_cannot_be_read_is_refused(site: Path) -> None:

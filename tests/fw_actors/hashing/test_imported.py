@@ -123,7 +123,7 @@ def test_imported_hash_accepts_any_bytes_as_password(form: str, password: bytes)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("5f4dcc3b5aa765d61d8327deb882cf99", "the hash must be argon2"),
         ("$1$salt$hash", "the hash must be argon2"),
@@ -153,8 +153,8 @@ def test_imported_hash_accepts_any_bytes_as_password(form: str, password: bytes)
         ("pbkdf2_sha256$10$sa\0lt$" + "A" * 44, "the hash must be argon2"),  # PostgreSQL has no NUL
     ],
 )
-def test_imported_hash_malformed_or_costly_is_refused_unquoted(text: str, told: str) -> None:
-    with pytest.raises(UnusableHashError, match=told) as refusal:
+def test_imported_hash_malformed_or_costly_is_refused_unquoted(text: str, expected: str) -> None:
+    with pytest.raises(UnusableHashError, match=expected) as refusal:
         usable_hash(text)
     assert text not in str(refusal.value)
     assert cost_of(text) is None

@@ -235,5 +235,5 @@ async def test_doctor_reports_lost_and_expiring_certificates(
         facts = await webhook_facts(site)
     assert len(facts.lost_certificates) == 1
     assert facts.ending_certificates == ("SOON",)
-    told = [finding.text for finding in evaluate_webhooks(facts).findings]
-    assert any("client certificate cannot be used" in text for text in told)
+    findings = [finding.text for finding in evaluate_webhooks(facts).findings]
+    assert any("client certificate cannot be used" in text for text in findings)

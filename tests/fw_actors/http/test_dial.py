@@ -131,9 +131,9 @@ async def test_dial_refuses_link_local_address_in_url(host: str) -> None:
     async with open_sender() as sender:
         with pytest.raises(ConnectError) as caught:
             await sender.post(parse_endpoint(f"https://{host}/x"), b"{}", headers, timeout=LONG)
-    told = parse_endpoint(f"https://{host}").origin.host
+    parsed = parse_endpoint(f"https://{host}").origin.host
     assert str(caught.value) == (
-        f"connect: {told} is a link-local address, which is never connected to."
+        f"connect: {parsed} is a link-local address, which is never connected to."
     )
 
 

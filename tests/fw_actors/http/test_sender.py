@@ -538,7 +538,7 @@ async def test_open_sender_closes_idle_connections_at_exit() -> None:
 
 async def test_open_sender_ends_waiting_post_at_exit() -> None:
     """The deadline ends with the sender; no post may wait for ever."""
-    told: list[str] = []
+    reported: list[str] = []
 
     async def script(connection: ScriptedConnection) -> None:
         await connection.request()
@@ -551,7 +551,7 @@ async def test_open_sender_ends_waiting_post_at_exit() -> None:
         try:
             await sender.post(receiver.target(), b"{}", headers, timeout=600)
         except ConnectError as error:
-            told.append(str(error))
+            reported.append(str(error))
             ended.set()
 
     asked, ended = trio.Event(), trio.Event()
@@ -563,7 +563,7 @@ async def test_open_sender_ends_waiting_post_at_exit() -> None:
         with trio.fail_after(30):
             await ended.wait()
         nursery.cancel_scope.cancel()
-    assert told == ["connect: The request was ended because the process stops."]
+    assert reported == ["connect: The request was ended because the process stops."]
     assert sender.statistics().pool.in_use == 0
 
 

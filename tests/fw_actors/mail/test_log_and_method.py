@@ -81,14 +81,14 @@ def test_load_method_finds_dotted_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "expected"),
     [("no_such_app.send", "cannot be imported"), ("os.path.no_such", "has no function no_such"),
      ("os.sep", "has no function sep"), ("broken_mail_app.send", "ZeroDivisionError"),
      ("ending_mail_app.send", "SystemExit"), ("async_mail_app.send", "plain function"),
      ("async_mail_app.step", "plain function"), ("async_mail_app.flow", "plain function")],
 )  # fmt: skip
 def test_load_method_refuses_uncallable_path(
-    path: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At start, because a call of the last three would run none of their code (D-145)."""
     (tmp_path / "broken_mail_app.py").write_text("1 / 0\n")
@@ -101,4 +101,4 @@ def test_load_method_refuses_uncallable_path(
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigurationError, match="FW_MAIL_METHOD: ") as error:
         load_method(path)
-    assert told in str(error.value)
+    assert expected in str(error.value)

@@ -119,7 +119,7 @@ async def test_smtp_auth_failure_hides_password(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "answer", "final", "told"),
+    ("command", "answer", "final", "expected"),
     [
         ("RCPT", "550 no mailbox", True, "recipient: the mail server answered 550 no mailbox."),
         ("RCPT", "450 greylisted\r", False, "recipient: the mail server answered 450 greylisted."),
@@ -129,14 +129,14 @@ async def test_smtp_auth_failure_hides_password(make: Make) -> None:
     ],
 )  # fmt: skip
 async def test_smtp_refusal_is_final_or_retried(
-    make: Make, command: str, answer: str, final: bool, told: str
+    make: Make, command: str, answer: str, final: bool, expected: str
 ) -> None:
     """5xx to the recipient is final (O-59); no part of the link is shown (D-225)."""
     server = make()
     server.refuse[command] = answer.strip()
     with pytest.raises(MailRefused if final else MailNotSent) as fault:
         await transport(server.port).send(MESSAGE)
-    assert str(fault.value) == told
+    assert str(fault.value) == expected
 
 
 async def test_unreachable_smtp_server_is_retried() -> None:
@@ -164,7 +164,7 @@ AT_RECIPIENT = (*GREETED, b"250 OK\r\n")
 
 
 @pytest.mark.parametrize(
-    ("replies", "told"),
+    ("replies", "expected"),
     [
         ((*GREETED, b"334 abc\r\n"), "auth: the mail server sent an invalid challenge."),
         ((b"220 mail.test\r\n", b"250-mail.test\r\n250 AUTH XOAUTH2\r\n"),
@@ -178,7 +178,7 @@ AT_RECIPIENT = (*GREETED, b"250 OK\r\n")
     ],
 )  # fmt: skip
 async def test_invalid_smtp_replies_are_retried(
-    monkeypatch: pytest.MonkeyPatch, replies: tuple[bytes | None, ...], told: str
+    monkeypatch: pytest.MonkeyPatch, replies: tuple[bytes | None, ...], expected: str
 ) -> None:
     """Only a valid 5xx reply is final (O-59), and the error names the cause (O-145)."""
     monkeypatch.setattr(transports, "TIMEOUT_SECONDS", 1.0)
@@ -197,7 +197,7 @@ async def test_invalid_smtp_replies_are_retried(
             nursery.start_soon(trio.to_thread.run_sync, reply)
             with pytest.raises(MailNotSent) as fault:
                 await transport(listening.getsockname()[1], **account).send(MESSAGE)
-    assert str(fault.value) == told
+    assert str(fault.value) == expected
 
 
 async def test_smtp_server_that_ignores_quit_has_accepted_message() -> None:

@@ -251,8 +251,8 @@ async def test_webhook_state_is_read_by_the_webhook_keys(site: VirtualSite) -> N
 async def test_attempts_are_stored_read_and_deleted_by_delivery(site: VirtualSite) -> None:
     """However many deliveries have some (B-185)."""
     await site.subscribe()
-    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-    delivery = told["deliveries"][0]
+    emitted = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    delivery = emitted["deliveries"][0]
     found = await plans_of(
         site,
         lambda tx: keep_before_outcomes(tx, [(1, "a token")]),
@@ -271,8 +271,8 @@ async def test_replay_and_sweep_lock_only_their_deliveries_and_jobs(site: Virtua
     """However many deliveries and jobs there are (B-430)."""
     opened = site.site
     await site.subscribe()
-    told = await site.do(lambda fw: fw.webhooks.emit_many([{"name": "note.shared", "data": {}}]))
-    names = told[0]["deliveries"]
+    emitted = await site.do(lambda fw: fw.webhooks.emit_many([{"name": "note.shared", "data": {}}]))
+    names = emitted[0]["deliveries"]
     step = sweeper.webhook_batches(30, 0)[0]
     await site.sql("UPDATE doc_webhook_delivery SET status = 'Failed', last_attempt = 1")
     found = await plans_of(
@@ -334,9 +334,9 @@ async def test_doctor_counts_failed_deliveries_of_a_day_by_their_time(
 
 def _explained(tx: Tx, fn: Work, found: list[Access]) -> object:
     """Run a function in a transaction; add the accesses of its statements to `found`."""
-    told: list[object] = []
-    found += accesses(tx, lambda: told.append(fn(tx)))
-    return told[0]
+    reported: list[object] = []
+    found += accesses(tx, lambda: reported.append(fn(tx)))
+    return reported[0]
 
 
 async def test_doctor_reads_last_errors_of_receivers_from_their_webhooks(site: VirtualSite) -> None:

@@ -63,8 +63,8 @@ async def test_version_records_submit_and_cancel_as_docstatus(order: VirtualSite
         fw.get_doc(ORDER, NAME).submit().cancel()
 
     await order.do(work)
-    told = [version["data"] for version in await versions(order)]
-    assert sorted(told, key=str) == [
+    result = [version["data"] for version in await versions(order)]
+    assert sorted(result, key=str) == [
         {"changed": {"docstatus": [0, 1]}, "rows": []},
         {"changed": {"docstatus": [1, 2]}, "rows": []},
     ]
@@ -105,9 +105,9 @@ async def test_version_contains_no_secret_of_added_or_removed_rows(order: Virtua
     await changed(order, lambda fw: rest.save(fw, ORDER, NAME, {"lines": [{**line, **secrets}]}))
     await order.do(lambda fw: rest.save(fw, ORDER, NAME, {"lines": [{"item": "other"}]}))
     rows = [row for version in await versions(order) for row in version["data"]["rows"]]
-    told = [row for row in rows if "with secrets" in row["changed"]["item"]]
-    assert sorted(row["change"] for row in told) == ["added", "removed"]
-    assert [sorted(row["changed"]) for row in told] == [["item", "rate"]] * 2
+    result = [row for row in rows if "with secrets" in row["changed"]["item"]]
+    assert sorted(row["change"] for row in result) == ["added", "removed"]
+    assert [sorted(row["changed"]) for row in result] == [["item", "rate"]] * 2
     assert "s-" not in json.dumps(rows)
 
 
@@ -163,6 +163,6 @@ async def test_version_is_complete_if_a_hook_saves_again(
     meta = (await order.do(lambda fw: fw.get_doc(ORDER, NAME))).meta
     monkeypatch.setattr(meta.cls, "on_update", remark)
     await order.do(lambda fw: rest.save(fw, ORDER, NAME, {"title": "u"}))
-    told = [version["data"]["changed"] for version in await versions(order)]
-    assert {"remark": [None, "r"]} in told
-    assert {"title": ["t", "u"], "remark": [None, "r"]} in told
+    changes = [version["data"]["changed"] for version in await versions(order)]
+    assert {"remark": [None, "r"]} in changes
+    assert {"title": ["t", "u"], "remark": [None, "r"]} in changes

@@ -137,8 +137,8 @@ PAUSED = "Its Webhook is paused for 9 s more; fw webhooks resume ends the pause.
 def test_explain_gives_reason_time_and_text(
     changes: dict[str, Any], reason: WaitReason, due_at: int | None, text: str
 ) -> None:
-    told = explain(replace(DUE, **changes), RUNS)
-    assert (told.reason, told.due_at, told.text) == (reason, due_at, text)
+    explanation = explain(replace(DUE, **changes), RUNS)
+    assert (explanation.reason, explanation.due_at, explanation.text) == (reason, due_at, text)
 
 
 def test_explain_reports_stopped_service() -> None:
@@ -180,7 +180,7 @@ def test_explain_gives_due_time_of_waiting_delivery_only(
     facts: WaitingDelivery, service: ServiceState
 ) -> None:
     """The due time is that of the job; a leased or final delivery has none."""
-    told = explain(facts, service)
+    explanation = explain(facts, service)
     waits = facts.status in (DeliveryStatus.QUEUED, DeliveryStatus.RETRYING) and not facts.leased
-    assert told.due_at == (facts.next_at if waits else None)
-    assert not (service.running and "not running" in told.text)
+    assert explanation.due_at == (facts.next_at if waits else None)
+    assert not (service.running and "not running" in explanation.text)

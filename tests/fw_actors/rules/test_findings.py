@@ -10,9 +10,9 @@ SECTION = Section("webhooks", "Webhooks", (ok("fine"), ODD, BROKEN), {"off": Fal
 
 
 def test_findings_report_holds_facts_and_sentences() -> None:
-    told = report([SECTION])["sections"]["webhooks"]
-    assert (told["off"], told["warnings"], told["problems"]) == (False, ["w"], ["p"])
-    assert told["findings"][0] == {"level": "ok", "text": "fine", "todo": ""}
+    result = report([SECTION])["sections"]["webhooks"]
+    assert (result["off"], result["warnings"], result["problems"]) == (False, ["w"], ["p"])
+    assert result["findings"][0] == {"level": "ok", "text": "fine", "todo": ""}
 
 
 def test_findings_report_is_ok_without_problems() -> None:

@@ -46,17 +46,17 @@ def test_verify_request_accepts_any_matching_signature() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         (BODY + b"\n", "a line end was added"),
         (json.dumps(json.loads(BODY)).encode(), "reformatted"),
         (BODY.replace(b"1", b"2"), "another secret, or the body was changed"),
     ],
 )
-def test_verify_request_explains_changed_body(body: bytes, told: str) -> None:
+def test_verify_request_explains_changed_body(body: bytes, expected: str) -> None:
     found = verify_request(SECRET, SavedRequest(signed(), body), NOW)
     assert not found.verified
-    assert told in found.faults[0]
+    assert expected in found.faults[0]
 
 
 def test_verify_request_refuses_other_secret() -> None:
@@ -72,18 +72,18 @@ def test_verify_request_explains_secret_used_as_text() -> None:
     assert "as text" in found.faults[0]
 
 
-@pytest.mark.parametrize(("age", "told"), [(301, "ago"), (-301, "ahead")])
-def test_verify_request_refuses_request_out_of_tolerance(age: int, told: str) -> None:
+@pytest.mark.parametrize(("age", "expected"), [(301, "ago"), (-301, "ahead")])
+def test_verify_request_refuses_request_out_of_tolerance(age: int, expected: str) -> None:
     request = SavedRequest(signed(age=age), BODY)
     found = verify_request(SECRET, request, NOW)
-    assert told in found.faults[0]
+    assert expected in found.faults[0]
     assert verify_request(SECRET, request, NOW, tolerance=None).verified
 
 
-@pytest.mark.parametrize(("tolerance", "told"), [(0.1, "0.1 s"), (2, "2 s"), (0, "0 s")])
-def test_verify_request_names_given_tolerance(tolerance: float, told: str) -> None:
+@pytest.mark.parametrize(("tolerance", "expected"), [(0.1, "0.1 s"), (2, "2 s"), (0, "0 s")])
+def test_verify_request_names_given_tolerance(tolerance: float, expected: str) -> None:
     found = verify_request(SECRET, SavedRequest(signed(age=3), BODY), NOW, tolerance)
-    assert f"but the limit is {told}." in found.faults[0]
+    assert f"but the limit is {expected}." in found.faults[0]
 
 
 @pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])

@@ -77,7 +77,7 @@ def test_page_names_every_public_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "expected",
     [
         "MailboxPolicy(capacity={0.capacity}, overflow=Overflow.{0.overflow.name}, "
         "max_work={0.max_work}, max_timers={0.max_timers}, max_stash={0.max_stash})".format(
@@ -105,5 +105,5 @@ def test_page_names_every_public_name(name: str) -> None:
         f"at its `limit` ({MAX_DYNAMIC_CHILDREN}; also",
     ],
 )
-def test_page_has_the_limits_and_defaults_of_the_code(told: str) -> None:
-    assert told in PAGE
+def test_page_has_the_limits_and_defaults_of_the_code(expected: str) -> None:
+    assert expected in PAGE

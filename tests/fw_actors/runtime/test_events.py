@@ -45,7 +45,7 @@ def events(runtime: Runtime) -> Iterator[Listener[RuntimeEvent]]:
         yield listener
 
 
-def told(events: Listener[RuntimeEvent]) -> list[tuple[EventKind, str]]:
+def kinds_and_names(events: Listener[RuntimeEvent]) -> list[tuple[EventKind, str]]:
     return [(event.kind, event.name) for event in events.take_all()]
 
 
@@ -87,7 +87,7 @@ async def test_supervisor_that_gives_up_is_an_event(
             intensity=RestartIntensity(restarts=0),
         ):
             await trio.sleep(1)
-    assert told(events) == [(K.CHILD_FAILED, "task"), (K.GAVE_UP, "top")]
+    assert kinds_and_names(events) == [(K.CHILD_FAILED, "task"), (K.GAVE_UP, "top")]
 
 
 async def test_keyed_actors_are_passivated_or_stopped(
@@ -100,12 +100,12 @@ async def test_keyed_actors_are_passivated_or_stopped(
     for key in "abc":
         await pool[key].ask(AddNumber(1), deadline=9.0)
     await trio.sleep(100)
-    assert sorted(told(events), key=str) == sorted(
+    assert sorted(kinds_and_names(events), key=str) == sorted(
         [(kind, f"p/{key}") for key in "abc" for kind in (K.STARTED, K.PASSIVATED)], key=str
     )
     await pool["a"].ask(AddNumber(1), deadline=9.0)
     await pool.close()
-    assert told(events) == [(K.STARTED, "p/a"), (K.STOPPED, "p/a")]
+    assert kinds_and_names(events) == [(K.STARTED, "p/a"), (K.STOPPED, "p/a")]
 
 
 async def test_refusals_and_dead_letters_are_events(
@@ -149,7 +149,7 @@ async def test_stops_that_take_too_long_are_events(
         await wait_all_tasks_blocked()
         events.take_all()
         await pool.close(trio.current_time() + 1.0)
-    kinds = [kind for kind, _ in told(events) if kind is not K.SLOW]
+    kinds = [kind for kind, _ in kinds_and_names(events) if kind is not K.SLOW]
     assert kinds == [K.POOL_STOP_FORCED, K.STOPPED, K.STOP_OVERDUE, K.STOP_FORCED, K.STOPPED]
 
 
@@ -165,7 +165,7 @@ async def test_errors_of_work_and_of_others_are_events(
         ref.tell(Begin(-1.0))
         ref.tell(Forward((runtime.ref("absent"),)))
         await wait_all_tasks_blocked()
-        found = dict(told(events))
+        found = dict(kinds_and_names(events))
     assert found == {K.STARTED: "a", K.WORK_FAILED: "a", K.REFUSED: "absent", K.PASSED_ON: "a"}
 
 
@@ -217,7 +217,7 @@ async def test_event_member_without_a_handler_causes_no_further_events(
         runtime.events.subscribe(ref)
         runtime.ref("absent").tell(DiaryNote(1))
         await wait_all_tasks_blocked()
-        assert told(events) == [(K.STARTED, "a"), (K.DEAD_LETTER, "absent")]
+        assert kinds_and_names(events) == [(K.STARTED, "a"), (K.DEAD_LETTER, "absent")]
 
 
 async def test_runtime_never_waits_for_members_of_events(runtime: Runtime) -> None:

@@ -37,13 +37,13 @@ class BusyNotes(Actor):
         return 1
 
 
-async def longest_pause(told: int, refs: list[Ref], milliseconds: int) -> float:
+async def longest_pause(messages: int, refs: list[Ref], milliseconds: int) -> float:
     """Tell notes, and return the longest time in seconds that another task was held up."""
     for ref in refs:
-        for _ in range(told):
+        for _ in range(messages):
             ref.tell(DiaryNote(milliseconds))
     longest, last = 0.0, trio.current_time()
-    for _ in range(told * len(refs)):
+    for _ in range(messages * len(refs)):
         await trio.lowlevel.checkpoint()
         longest, last = max(longest, trio.current_time() - last), trio.current_time()
     return longest

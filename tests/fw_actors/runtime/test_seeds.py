@@ -122,14 +122,14 @@ async def test_seeded(runtime, seed):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ((), ["under seed 3 of 5", "1 failed, 1 passed"]),
         (("--only-seed=2",), ["2 passed"]),
     ],
 )
 def test_plugin_gives_a_runtime_and_an_option(
-    tmp_path: Path, options: tuple[str, ...], told: list[str]
+    tmp_path: Path, options: tuple[str, ...], expected: list[str]
 ) -> None:
     """The plugin is loaded as users load it, in a folder of its own."""
     (tmp_path / "test_it.py").write_text(TESTS)
@@ -143,4 +143,4 @@ def test_plugin_gives_a_runtime_and_an_option(
         text=True,
         check=False,
     )
-    assert [text for text in told if text not in done.stdout] == [], done.stdout + done.stderr
+    assert [text for text in expected if text not in done.stdout] == [], done.stdout + done.stderr

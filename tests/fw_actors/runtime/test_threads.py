@@ -106,7 +106,7 @@ async def test_tell_from_thread_records_what_is_refused(runtime: Runtime) -> Non
 
 async def test_tell_from_thread_is_bounded(runtime: Runtime) -> None:
     """R-36: a thread cannot fill the memory while trio's thread is busy."""
-    told: list[bool] = []
+    reported: list[bool] = []
 
     class FloodedByThread(Actor):
         @handles(DiaryNote)
@@ -117,12 +117,12 @@ async def test_tell_from_thread_is_bounded(runtime: Runtime) -> None:
 
         def flood(self) -> None:
             ref = self.context.ref
-            told.extend(ref.tell_from_thread(AddNumber(1)) for _ in range(MAX_FROM_THREADS + 1))
+            reported.extend(ref.tell_from_thread(AddNumber(1)) for _ in range(MAX_FROM_THREADS + 1))
 
     async with runtime.running("a", FloodedByThread) as ref:
         ref.tell(DiaryNote(1))
         await trio.testing.wait_all_tasks_blocked()
-    assert told == [True] * MAX_FROM_THREADS + [False]
+    assert reported == [True] * MAX_FROM_THREADS + [False]
 
 
 async def test_tell_from_thread_returns_false_after_the_run() -> None:

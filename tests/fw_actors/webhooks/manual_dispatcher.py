@@ -55,8 +55,8 @@ class ManualDispatcher:
         self._tokens = 0
 
     async def emit(self, name: str = "note.shared") -> str:
-        told = await self.site.do(lambda fw: fw.webhooks.emit(name, {"a": "ü"}))
-        delivery: str = told["deliveries"][0]
+        emitted = await self.site.do(lambda fw: fw.webhooks.emit(name, {"a": "ü"}))
+        delivery: str = emitted["deliveries"][0]
         return delivery
 
     async def claim(self, slots: SlotsPerWebhook | None = None) -> ClaimedBatch:

@@ -39,8 +39,8 @@ class RecordedAttempts:
         for event in ("note.a", "note.b"):
             self.hooks.append(await self.site.subscribe(event))
         for event in ("note.a", "note.a", "note.b"):
-            told = await self.site.do(partial(_emit, event))
-            self.names += told["deliveries"]
+            emitted = await self.site.do(partial(_emit, event))
+            self.names += emitted["deliveries"]
         await self.last(0, "Sent", 2, 1030, 200, None)
         await self.earlier(0, 1, "Retrying", 1, 1010, 503, BUSY)
         await self.last(1, "Failed", 1, 1020, 410, REFUSED)

@@ -31,8 +31,8 @@ class ScriptedBulkReplays(ScriptedDeliveries):
         await self.site.subscribe()
 
         def emit(fw: Any) -> list[str]:
-            told = [fw.webhooks.emit("note.shared", {"n": n}) for n in range(count)]
-            return [name for each in told for name in each["deliveries"]]
+            emitted = [fw.webhooks.emit("note.shared", {"n": n}) for n in range(count)]
+            return [name for each in emitted for name in each["deliveries"]]
 
         made = await self.site.do(emit)
         await self.attempt("REFUSED")

@@ -111,8 +111,8 @@ async def rows_after(dispatcher: ManualDispatcher, *groups: list[int]) -> list[d
         await dispatcher.emit()
     leased = (await dispatcher.claim()).deliveries
     for group in groups:
-        told = await dispatcher.settle_all([(leased[at], ENDED[at]) for at in group])
-        assert told == [["Sent", "Retrying", "Failed", "Sent"][at] for at in group]
+        statuses = await dispatcher.settle_all([(leased[at], ENDED[at]) for at in group])
+        assert statuses == [["Sent", "Retrying", "Failed", "Sent"][at] for at in group]
     left = await dispatcher.site.sql("SELECT subject, next_at, attempts, lease, error FROM fw_job")
     return [*await dispatcher.site.deliveries(), {"jobs": left}]
 
@@ -155,8 +155,8 @@ async def test_settle_of_group_skips_only_lost_lease(dispatcher: ManualDispatche
     attempts = [(due, ENDED[1]) for due in held]
     attempts.insert(1, (next(due for due in late if due.delivery == lost), ENDED[0]))
     await dispatcher.claim()  # the third is leased anew too
-    told = await dispatcher.settle_all(attempts)
-    assert told == ["Retrying", None, "Retrying"]
+    statuses = await dispatcher.settle_all(attempts)
+    assert statuses == ["Retrying", None, "Retrying"]
     states = {row["name"]: row["status"] for row in await dispatcher.site.deliveries()}
     assert states.pop(lost) == "Queued"
     assert set(states.values()) == {"Retrying"}
@@ -171,8 +171,8 @@ async def test_settle_of_group_skips_delivery_leased_again(dispatcher: ManualDis
     await dispatcher.site.sql("UPDATE fw_job SET next_at = 0 WHERE id = :it", it=ours[1].job.id)
     (theirs,) = (await dispatcher.claim()).deliveries
     assert theirs.delivery == ours[1].delivery
-    told = await dispatcher.settle_all([(due, ENDED[1]) for due in ours])
-    assert told == ["Retrying", None, "Retrying"]
+    statuses = await dispatcher.settle_all([(due, ENDED[1]) for due in ours])
+    assert statuses == ["Retrying", None, "Retrying"]
     assert await dispatcher.settle(theirs) == "Sent"
 
 

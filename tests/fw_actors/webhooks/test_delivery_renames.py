@@ -214,10 +214,10 @@ async def test_emit_records_nothing_for_namesake_of_deleted_webhook(site: Virtua
     await site.sql("DELETE FROM doc_webhook WHERE name = :hook", hook=hook)
     await site.sql("UPDATE doc_webhook SET name = :hook WHERE name = :odd", hook=hook, odd=odd)
     events = [{"name": "a.b", "data": {"n": n}} for n in (2, 3)]
-    told = await site.do(lambda fw: fw.webhooks.emit_many(events))
+    emitted = await site.do(lambda fw: fw.webhooks.emit_many(events))
     keyed = await site.do(lambda fw: fw.webhooks.emit("a.b", {"n": 4}, key="k"))
     alone = await site.do(lambda fw: fw.webhooks.emit("a.b", {"n": 5}))
     [batch] = await site.do(lambda fw: fw.webhooks.emit_many([events[0]]))
-    assert [*told, keyed, alone, batch] == [{"deliveries": []}] * 5
+    assert [*emitted, keyed, alone, batch] == [{"deliveries": []}] * 5
     assert [row["payload"]["data"] for row in await site.deliveries()] == [{"n": 1}]
     assert len(await site.sql("SELECT id FROM fw_job")) == 1

@@ -56,9 +56,9 @@ async def test_emit_returns_ids_of_its_deliveries(site: VirtualSite) -> None:
     """`emit` returns the ids of its deliveries (B-70)."""
     hooks = [await site.subscribe() for _ in range(2)]
     await site.subscribe("other.event")
-    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {"a": [1, None]}))
+    emitted = await site.do(lambda fw: fw.webhooks.emit("note.shared", {"a": [1, None]}))
     rows = await site.deliveries()
-    assert sorted(told["deliveries"]) == [row["name"] for row in rows]
+    assert sorted(emitted["deliveries"]) == [row["name"] for row in rows]
     assert sorted(row["webhook"] for row in rows) == sorted(hooks)
     assert rows[0]["payload"] == {"type": "note.shared", "timestamp": NOW, "data": {"a": [1, None]}}
 
@@ -66,8 +66,8 @@ async def test_emit_returns_ids_of_its_deliveries(site: VirtualSite) -> None:
 async def test_emit_without_subscription_writes_nothing(site: VirtualSite) -> None:
     """An emit without a subscription writes nothing and returns an empty list (B-75)."""
     for _ in range(2):
-        told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
-        assert told == {"deliveries": []}
+        emitted = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
+        assert emitted == {"deliveries": []}
     assert await site.counts() == (0, 0)
 
 
@@ -299,11 +299,11 @@ async def test_emit_stores_value_of_enum_name(site: VirtualSite) -> None:
 async def test_emit_accepts_any_key_without_control_characters(site: VirtualSite, key: str) -> None:
     """A key is any text without control characters (B-78, H-12)."""
     await site.subscribe()
-    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
+    emitted = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
     with pytest.raises(DuplicateError):
         await site.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
     assert [(d["name"], d["key"]) for d in await site.deliveries()] == [
-        (told["deliveries"][0], key)
+        (emitted["deliveries"][0], key)
     ]
 
 

@@ -63,9 +63,9 @@ async def test_replay_refuses_erased_delivery(site: VirtualSite) -> None:
     with pytest.raises(ConflictError, match=f"was erased at {at}; it cannot be sent again"):
         await deliveries.replay(delivery, "Administrator")
     report = await site.do(lambda fw: delivery_report(fw, delivery))
-    told = report.as_json(ServiceState(running=True))
-    assert told["erased"] == at
-    assert [each["request"] for each in told["recorded"]] == [None]
+    document = report.as_json(ServiceState(running=True))
+    assert document["erased"] == at
+    assert [each["request"] for each in document["recorded"]] == [None]
 
 
 async def test_erased_delivery_shows_no_request(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -75,8 +75,8 @@ async def test_erased_delivery_shows_no_request(tmp_path: Path, autojump_clock: 
 
         async def requests() -> list[Any]:
             report = await post.site.read("Administrator", lambda fw: delivery_report(fw, delivery))
-            told = report.as_json(ServiceState(running=True))
-            return [each["request"] for each in told["recorded"]]
+            document = report.as_json(ServiceState(running=True))
+            return [each["request"] for each in document["recorded"]]
 
         await post.webhook()
         [delivery] = await post.emit()

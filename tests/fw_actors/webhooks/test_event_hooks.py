@@ -24,7 +24,7 @@ class HookSite(VirtualSite):
     def in_hook(self, hook: str, act: Act) -> None:
         sys.modules["boxes"].ACTS[hook] = act
 
-    async def told(self, event: str) -> dict[str, Any]:
+    async def data_of(self, event: str) -> dict[str, Any]:
         """The `data` of the one event of a type."""
         (found,) = [d for d in await self.deliveries() if d["event"] == f"doc.{event}"]
         data: dict[str, Any] = found["payload"]["data"]
@@ -61,7 +61,7 @@ async def test_event_omits_values_set_only_on_object(hook_site: HookSite, event:
 
     hook_site.in_hook(event, act)
     await hook_site.do(live)
-    shown = (await hook_site.told(event))["doc"]
+    shown = (await hook_site.data_of(event))["doc"]
     assert shown["stamp"] == "as written"
     assert [row["item"] for row in shown["items"]] == ["i"]
 
@@ -83,7 +83,7 @@ def on_the_object(doc: Any, fw: Any) -> None:
 async def test_event_shows_values_stored_by_hook(hook_site: HookSite, event: str, act: Act) -> None:
     hook_site.in_hook(event, act)
     await hook_site.do(live)
-    assert (await hook_site.told(event))["doc"]["stamp"] == "stored by the hook"
+    assert (await hook_site.data_of(event))["doc"]["stamp"] == "stored by the hook"
 
 
 async def test_hook_save_is_shown_by_both_events(hook_site: HookSite) -> None:
@@ -96,7 +96,7 @@ async def test_hook_save_is_shown_by_both_events(hook_site: HookSite) -> None:
     hook_site.in_hook("on_insert", act)
     await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1", items=[{"item": "i"}]).insert())
     for event in ("on_insert", "on_update"):
-        shown = (await hook_site.told(event))["doc"]
+        shown = (await hook_site.data_of(event))["doc"]
         assert shown["stamp"] == "saved by the hook"
         assert [row["item"] for row in shown["items"]] == ["i", "j"]
 
@@ -105,7 +105,7 @@ async def test_hook_save_is_shown_by_both_events(hook_site: HookSite) -> None:
 async def test_event_shows_child_rows_changed_by_sql(hook_site: HookSite, event: str) -> None:
     hook_site.in_hook(event, lambda doc, fw: fw.db.sql("UPDATE doc_box_item SET item = 'by sql'"))
     await hook_site.do(live)
-    assert [row["item"] for row in (await hook_site.told(event))["doc"]["items"]] == ["by sql"]
+    assert [row["item"] for row in (await hook_site.data_of(event))["doc"]["items"]] == ["by sql"]
 
 
 @pytest.mark.parametrize("hook", ["validate", "before_save"])
@@ -114,15 +114,15 @@ async def test_event_shows_sql_change_before_write(hook_site: HookSite, hook: st
     await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
     hook_site.in_hook(hook, by_sql)
     await hook_site.do(lambda fw: fw.get_doc("Box", "B-1").save())
-    assert (await hook_site.told("on_update"))["doc"]["stamp"] == "stored by the hook"
+    assert (await hook_site.data_of("on_update"))["doc"]["stamp"] == "stored by the hook"
     assert await hook_site.sql("SELECT stamp FROM doc_box") == [("stored by the hook",)]
 
 
 async def test_submitting_insert_emits_each_stored_state(hook_site: HookSite) -> None:
     hook_site.in_hook("on_insert", by_sql)
     await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1").insert().submit())
-    assert (await hook_site.told("on_insert"))["doc"]["docstatus"] == 0
-    assert (await hook_site.told("on_submit"))["doc"]["docstatus"] == 1
+    assert (await hook_site.data_of("on_insert"))["doc"]["docstatus"] == 0
+    assert (await hook_site.data_of("on_submit"))["doc"]["docstatus"] == 1
 
 
 async def test_event_redacts_document_read_again(hook_site: HookSite) -> None:
@@ -135,7 +135,7 @@ async def test_event_redacts_document_read_again(hook_site: HookSite) -> None:
 
     hook_site.in_hook("on_insert", act)
     await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1").insert())
-    shown = (await hook_site.told("on_insert"))["doc"]
+    shown = (await hook_site.data_of("on_insert"))["doc"]
     assert (shown["pass_secret"], shown["token"]) == (None, {"configured": True})
     assert "margin" not in shown
     assert not [d for d in await hook_site.deliveries() if "hidden" in str(d["payload"])]
@@ -149,7 +149,7 @@ async def test_event_uses_name_set_by_hook_rename(hook_site: HookSite, own: bool
 
     hook_site.in_hook("on_insert", act)
     await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1").insert())
-    data = await hook_site.told("on_insert")
+    data = await hook_site.data_of("on_insert")
     assert (data["name"], data["doc"]["name"]) == ("B-2", "B-2")
     assert data["doc"]["stamp"] == "stored by the hook"
     assert [d["reference_name"] for d in await hook_site.deliveries()] == ["B-2"]
@@ -161,8 +161,8 @@ async def test_event_of_document_deleted_by_hook_is_kept(
     """Insert and deletion are two events."""
     hook_site.in_hook("on_insert", lambda doc, fw: fw.get_doc("Box", "B-1").delete())
     await hook_site.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
-    assert (await hook_site.told("on_insert"))["doc"]["stamp"] == "as written"
-    assert (await hook_site.told("on_trash"))["doc"]["stamp"] == "as written"
+    assert (await hook_site.data_of("on_insert"))["doc"]["stamp"] == "as written"
+    assert (await hook_site.data_of("on_trash"))["doc"]["stamp"] == "as written"
 
 
 async def test_event_of_refused_deletion_is_dropped(hook_site: HookSite) -> None:

@@ -91,9 +91,9 @@ async def test_document_events_match_contract_table(
     await site.watch(ORDER, *ALL)
     await site.watch("Customer", *ALL)  # is not subscribed to orders
     await site.do(fn)
-    told = await site.deliveries()
-    assert [each["payload"]["type"] for each in told] == [f"doc.{event}" for event in events], row
-    assert {each["reference_doctype"] for each in told} <= {ORDER}
+    rows = await site.deliveries()
+    assert [each["payload"]["type"] for each in rows] == [f"doc.{event}" for event in events], row
+    assert {each["reference_doctype"] for each in rows} <= {ORDER}
 
 
 SECRETS = {
@@ -144,9 +144,9 @@ async def test_event_redaction_matches_contract_table(site: VirtualSite, user: s
         rest.delete(fw, "Strongbox", "box")
 
     await site.do(live, user)
-    told = await site.deliveries()
-    assert len(told) == 3
-    for each in told:
+    rows = await site.deliveries()
+    assert len(rows) == 3
+    for each in rows:
         doc = each["payload"]["data"]["doc"]
         for rule, field, shown in REDACTION:
             assert doc.get(field, ABSENT) == shown, (rule, field)

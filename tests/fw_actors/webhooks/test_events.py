@@ -280,8 +280,8 @@ async def test_delivery_ids_sort_by_time(site: VirtualSite) -> None:
     ids: list[str] = []
     for _ in range(3):
         for _ in range(3):
-            told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-            ids += told["deliveries"]
+            emitted = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+            ids += emitted["deliveries"]
         await trio.sleep(0.5)
     assert ids == sorted(ids)
 
@@ -358,10 +358,10 @@ async def test_ended_user_emits_events_of_dependent_documents(site: VirtualSite,
             user.save()
 
     await site.do(finish, "ada")
-    told = [d["payload"]["data"]["doc"] for d in await site.deliveries()]
+    result = [d["payload"]["data"]["doc"] for d in await site.deliveries()]
     gone = ["API Key", "User Permission"] if end == "deleted" else ["API Key"]
-    assert [(doc["doctype"], doc["user"]) for doc in told] == [(each, "bob") for each in gone]
-    assert told[0]["name"] == key
+    assert [(doc["doctype"], doc["user"]) for doc in result] == [(each, "bob") for each in gone]
+    assert result[0]["name"] == key
 
 
 async def test_events_of_transaction_wake_up_dispatcher_once(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ STOPPED = ServiceState(running=False)
 
 
 async def emit(site: VirtualSite) -> str:
-    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    emitted = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     await trio.sleep(1)
-    delivery: str = told["deliveries"][0]
+    delivery: str = emitted["deliveries"][0]
     return delivery
 
 

@@ -187,12 +187,12 @@ async def test_pause_fields_are_not_writable(site: VirtualSite, webhook: str) ->
 async def test_pause_is_shown_in_state_list_and_explanation(
     site: VirtualSite, webhook: str
 ) -> None:
-    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    emitted = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     paused = await pause(site, webhook, 60)
 
     def explained(tx: Tx) -> tuple[Any, ...]:
         health = health_of(tx, [webhook], RUNS)[webhook]
-        explained = explain(waiting(tx, site.site.registry, told["deliveries"][0]), RUNS)
+        explained = explain(waiting(tx, site.site.registry, emitted["deliveries"][0]), RUNS)
         return health.state, health.paused_until, explained.reason, explained.due_at
 
     found = await site.site.store.read(explained)

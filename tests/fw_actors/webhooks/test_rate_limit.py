@@ -47,8 +47,8 @@ class ClaimingNode:
 
 async def emit(site: VirtualSite, count: int) -> list[str]:
     events = [{"name": "note.shared", "data": {}}] * min(count, 1000)
-    told = await site.do(lambda fw: fw.webhooks.emit_many(events))
-    return [name for each in told for name in each["deliveries"]]
+    emitted = await site.do(lambda fw: fw.webhooks.emit_many(events))
+    return [name for each in emitted for name in each["deliveries"]]
 
 
 @pytest.mark.usefixtures("on_both_stores")

@@ -53,15 +53,15 @@ async def succeed(site: VirtualSite, name: str) -> None:
 
 async def sweep(site: VirtualSite) -> list[tuple[OutageAction, str]]:
     """Take steps until nothing is due; return the reported acts."""
-    told: list[tuple[OutageAction, str]] = []
+    reported: list[tuple[OutageAction, str]] = []
     opened = site.site
     for _ in range(20):
         if not await opened.store.write(
             lambda tx: opened.notices.step(
-                tx, lambda tx: opened.handle(tx, "Administrator"), lambda *act: told.append(act)
+                tx, lambda tx: opened.handle(tx, "Administrator"), lambda *act: reported.append(act)
             )
         ):
-            return told
+            return reported
     raise AssertionError("the steps do not end")
 
 
@@ -109,13 +109,15 @@ async def test_notice_hides_redirect_target(tmp_path: Path, days: int) -> None:
             error=error_of_response(301, "https://receiver.test/hook/t0ken/"),
         )
         await sweep(site)
-        told = [event["payload"]["data"]["error"] for event in await site.deliveries()]
-        told += await site.do(lambda fw: fw.get_all("Webhook", {"name": name}, ["disabled_reason"]))
+        errors = [event["payload"]["data"]["error"] for event in await site.deliveries()]
+        errors += await site.do(
+            lambda fw: fw.get_all("Webhook", {"name": name}, ["disabled_reason"])
+        )
         [(mail,)] = await site.sql("SELECT arguments FROM fw_job WHERE queue = 'mail'")
     shown = "status: the receiver answered 301, and pointed elsewhere."
-    assert shown in str(told)
+    assert shown in str(errors)
     assert shown in mail
-    assert "t0ken" not in f"{told} {mail}"
+    assert "t0ken" not in f"{errors} {mail}"
 
 
 async def test_notice_goes_to_owner_but_not_scoped_users(tmp_path: Path) -> None:
@@ -144,8 +146,8 @@ async def test_notice_goes_to_no_later_account_of_the_owners_name(tmp_path: Path
 async def test_notice_is_sent_once_by_two_processes(tmp_path: Path) -> None:
     """The later process finds the notice recorded (B-341)."""
     async with failing_site(tmp_path) as (site, name), open_virtual_site(tmp_path) as other:
-        told = await sweep(site) + await sweep(other)
-        assert told == [(OutageAction.NOTICE, name)]
+        counts = await sweep(site) + await sweep(other)
+        assert counts == [(OutageAction.NOTICE, name)]
         assert len(await mails(site)) == 1
 
 
@@ -170,10 +172,10 @@ async def test_failing_webhook_gets_no_notice_about_itself(tmp_path: Path) -> No
         own = await site.subscribe("webhook.failing", url="https://receiver.test/other")
         await fail(site, own)
         await sweep(site)
-        told = [(each["webhook"], each["payload"]["data"]["webhook"])
+        notices = [(each["webhook"], each["payload"]["data"]["webhook"])
                 for each in await site.deliveries()]  # fmt: skip
-        assert all(to == own and about != own for to, about in told)
-        assert len(told) == 1
+        assert all(to == own and about != own for to, about in notices)
+        assert len(notices) == 1
 
 
 async def test_notice_hours_of_zero_send_nothing(tmp_path: Path) -> None:
@@ -185,9 +187,9 @@ async def test_notice_hours_of_zero_send_nothing(tmp_path: Path) -> None:
 async def test_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> None:
     """Disabling records the reason, a mail, and one audit event (B-344)."""
     async with failing_site(tmp_path, receiver_notice=0, disable_after_days=1) as (site, name):
-        told = await sweep(site) + await sweep(site)
+        counts = await sweep(site) + await sweep(site)
         hook = await site.do(lambda fw: fw.get_doc("Webhook", name))
-        assert told == [(OutageAction.DISABLE, name)]
+        assert counts == [(OutageAction.DISABLE, name)]
         assert not hook.enabled
         assert hook.disabled_reason == (
             "Disabled by ops.disableAfterDays: 7 attempts in a row have failed since "

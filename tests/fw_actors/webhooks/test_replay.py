@@ -138,8 +138,8 @@ async def test_replay_denies_unauthorized_user_on_record(
                 "User Permission", user="clerk", allow="User", for_value="clerk"
             ).insert()
         )
-    told = await deliveries.replay(delivery, "clerk")
-    assert isinstance(told, PermissionDeniedError)
+    refusal = await deliveries.replay(delivery, "clerk")
+    assert isinstance(refusal, PermissionDeniedError)
     assert await deliveries.audit() == [("Denied", delivery[:140], None, "clerk", "r-1")]
     assert await deliveries.site.sql("SELECT count(*) FROM fw_job") == [(0,)]
 
@@ -151,12 +151,12 @@ async def test_replay_many_answers_and_audits_each_delivery(deliveries: Scripted
     emitted = await deliveries.site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     under_way = emitted["deliveries"][0]
     site = deliveries.site.site
-    told = await deliveries.site.do(
+    result = await deliveries.site.do(
         lambda fw: site.replays.replay_many(fw, [under_way, final, "nowhere", final])
     )
-    kinds = [type(each).__name__ for each in told]
+    kinds = [type(each).__name__ for each in result]
     assert kinds == ["ConflictError", "Replayed", "NotFoundError", "ConflictError"]
-    assert all(isinstance(each, (Replayed, FwError)) for each in told)
+    assert all(isinstance(each, (Replayed, FwError)) for each in result)
     assert [row[:2] for row in await deliveries.audit()] == [("webhook.replay", final)]
 
 

@@ -89,7 +89,7 @@ async def test_rotation_signs_with_both_secrets_until_overlap_ends(
     receiver = Receiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         name = await post.webhook()
-        told = await turn(post, name)
+        result = await turn(post, name)
         during = await next_post(post, receiver)
         await post.site.write(  # as if the hours had passed, at a poll each second
             "Administrator",
@@ -104,7 +104,7 @@ async def test_rotation_signs_with_both_secrets_until_overlap_ends(
         swept = [await sweep(post), await sweep(post)]
         hook = await post.site.read("Administrator", lambda fw: rest.read(fw, "Webhook", name))
         actions = await audited(post)
-    assert told.webhook == name
+    assert result.webhook == name
     assert [verified(each) for each in (during, late, after)] == [
         [SECRET, NEW],
         [SECRET, NEW],
@@ -192,8 +192,8 @@ async def test_rotation_refuses_invalid_values_with_field(
 async def test_rotation_accepts_longest_overlap(tmp_path: Path, autojump_clock: MockClock) -> None:
     """`overlap` is at most 720 hours (B-350)."""
     async with delivering(tmp_path, Receiver(["200"])) as post:
-        told = await turn(post, await post.webhook(), overlap=720)
-        assert told.old_until == iso(post.site.clock.now() + 720 * 3_600_000)
+        result = await turn(post, await post.webhook(), overlap=720)
+        assert result.old_until == iso(post.site.clock.now() + 720 * 3_600_000)
 
 
 async def test_rotation_without_overlap_replaces_unreadable_secret(

@@ -82,7 +82,7 @@ async def watching(site: VirtualSite, *, refresh: bool) -> AsyncIterator[LogCapt
         yield kept
 
 
-def told(kept: LogCapture) -> list[tuple[str, str, list[str]]]:
+def logged_webhooks(kept: LogCapture) -> list[tuple[str, str, list[str]]]:
     return [(e["log_level"], e["event"], e["webhooks"]) for e in kept.entries if "webhooks" in e]
 
 
@@ -92,11 +92,11 @@ async def test_subscription_watch_logs_outside_change_once(
     hook = await site.subscribe()
     async with watching(site, refresh=False) as kept:
         await trio.sleep(60)
-        assert told(kept) == []
+        assert logged_webhooks(kept) == []
         await site.sql("UPDATE doc_webhook SET enabled = 0 RETURNING name")
         await trio.sleep(60)
         assert await site.do(emit) == 1
-    assert told(kept) == [("warning", "subscriptions.stale", [hook])]
+    assert logged_webhooks(kept) == [("warning", "subscriptions.stale", [hook])]
 
 
 async def test_subscription_watch_applies_outside_change_if_refresh_is_on(
@@ -109,7 +109,7 @@ async def test_subscription_watch_applies_outside_change_if_refresh_is_on(
         await site.sql("UPDATE doc_webhook SET enabled = 0 RETURNING name")
         await trio.sleep(1)
         assert await site.do(emit) == 0
-        assert told(kept) == [("info", "subscriptions.refreshed", [hook])]
+        assert logged_webhooks(kept) == [("info", "subscriptions.refreshed", [hook])]
         await site.sql("UPDATE doc_webhook SET enabled = 1 RETURNING name")
         await trio.sleep(1)
         assert await site.do(emit) == 1
@@ -130,8 +130,8 @@ def test_program_uses_webhook_saved_later_with_refresh(tmp_path: Path, refresh: 
         async with open_site(config) as program, open_site(config) as other:
             await other.write("Administrator", subscribe)
             await trio.sleep(1.5)
-            told = await program.write("Administrator", lambda fw: fw.webhooks.emit("a.b", {}))
-            assert len(told["deliveries"]) == refresh
+            emitted = await program.write("Administrator", lambda fw: fw.webhooks.emit("a.b", {}))
+            assert len(emitted["deliveries"]) == refresh
             raise LookupError("of the program")
 
     with pytest.raises(LookupError, match="of the program"):  # not in a group

@@ -44,9 +44,9 @@ async def test_test_event_that_cannot_be_sent_answers_reason(
     """A restored site may have another key, and raw SQL writes anything."""
     webhook = await site.subscribe()
     await site.sql(f"UPDATE doc_webhook SET {column} = :value", value=value)
-    told = await send(site, webhook)
-    assert told.status is None
-    assert told.error.startswith(error)
+    result = await send(site, webhook)
+    assert result.status is None
+    assert result.error.startswith(error)
 
 
 async def test_test_event_requires_permission_to_read_webhook(site: VirtualSite) -> None:

@@ -35,12 +35,12 @@ async def metrics() -> bytes:
 @asynccontextmanager
 async def serving(folder: Path, log: RecordingLog, console: Any = None) -> AsyncIterator[Path]:
     """Serve a console; give the path of its socket."""
-    told = folder / "console.address"
+    address = folder / "console.address"
     clock, entropy = SystemClock(), SystemEntropy()
     async with open_runtime(clock=clock, entropy=entropy) as runtime:
-        child = console_socket(told, None, console or Mock(spec=Console), log, metrics)
+        child = console_socket(address, None, console or Mock(spec=Console), log, metrics)
         async with open_supervisor(runtime, "service", [child]):
-            yield path_in(told)
+            yield path_in(address)
 
 
 async def ask(stream: trio.SocketStream, line: bytes = METRICS) -> Any:

@@ -37,7 +37,7 @@ def listening(address: str) -> Iterator[socket.socket]:
         yield systemd
 
 
-def told(systemd: socket.socket) -> list[str]:
+def notifications(systemd: socket.socket) -> list[str]:
     """Return what has arrived."""
     found = []
     while True:
@@ -53,7 +53,7 @@ def test_notifier_sends_the_state(tmp_path: Path, abstract: bool) -> None:
     with listening(address) as systemd:
         assert Notifier(address).notify(READY)
         assert Notifier(address).notify(STOPPING)
-        assert told(systemd) == ["READY=1", "STOPPING=1"]
+        assert notifications(systemd) == ["READY=1", "STOPPING=1"]
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,13 @@ async def test_watchdog_is_notified_three_times_an_interval_while_working(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Notifier(address, 60.0).keep_awake, answers)
             await trio.sleep(59.0)
-            assert told(systemd) == [WATCHDOG] * 3
+            assert notifications(systemd) == [WATCHDOG] * 3
             works = False
             await trio.sleep(60.0)
-            assert told(systemd) == []
+            assert notifications(systemd) == []
             works = True
             await trio.sleep(60.0)
-            assert told(systemd) == [WATCHDOG] * 3
+            assert notifications(systemd) == [WATCHDOG] * 3
             nursery.cancel_scope.cancel()
 
 
@@ -132,7 +132,7 @@ def test_service_notifies_the_watchdog_until_it_stops(fakes: FakeServices, tmp_p
         assert state == b"STOPPING=1"
         assert process.wait(30) == 0
         systemd.setblocking(False)
-        assert told(systemd) == []
+        assert notifications(systemd) == []
 
 
 @pytest.mark.parametrize("worker", [False, True])
@@ -145,7 +145,7 @@ async def test_long_start_extends_the_time_until_it_is_ready(
     @asynccontextmanager
     async def open_slowly() -> AsyncIterator[FakeService]:
         await trio.sleep(99.0)
-        assert told(systemd) == ["EXTEND_TIMEOUT_USEC=30000000"] * 9
+        assert notifications(systemd) == ["EXTEND_TIMEOUT_USEC=30000000"] * 9
         yield FakeService("obeys")
 
     run = partial(serve, announcer=Announcer(lambda url: None, notifier))
@@ -155,7 +155,7 @@ async def test_long_start_extends_the_time_until_it_is_ready(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(run, paths, open_slowly, version="1", log=RecordingLog()))
             await trio.sleep(200.0)
-            assert told(systemd) == [READY]
+            assert notifications(systemd) == [READY]
             nursery.cancel_scope.cancel()
 
 

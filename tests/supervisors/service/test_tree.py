@@ -191,6 +191,6 @@ async def test_service_start_warns_of_pending_data_migrations(
         ]
     async with worker(tmp_path, second, apps=("tree_test_steps",)):
         pass
-    told = {"migration": "tree_test_steps 1 (fill)", "hint": "fw migrate"}
-    assert first.of("service.data_migration_pending") == [told]
+    expected = {"migration": "tree_test_steps 1 (fill)", "hint": "fw migrate"}
+    assert first.of("service.data_migration_pending") == [expected]
     assert second.of("service.data_migration_pending") == []

@@ -57,13 +57,17 @@ async def test_attention_names_a_webhook_that_was_changed_on_another_server(
     """The service uses it after a restart (B-42)."""
     tail = "changed on another server; this one uses the change after a restart"
 
-    async def told(*stale: str) -> tuple[AttentionLine, ...]:
+    async def attention_lines(*stale: str) -> tuple[AttentionLine, ...]:
         service = ServiceState(running=True, stale_webhooks=stale)
         return await site.do(lambda fw: attention(fw, service))
 
-    assert await told() == ()
-    assert await told("erp") == (AttentionLine(f"The Webhook erp was {tail}", "/app/Webhook/erp"),)
-    assert await told("erp", "crm") == (AttentionLine(f"2 Webhooks were {tail}", "/app/Webhook"),)
+    assert await attention_lines() == ()
+    assert await attention_lines("erp") == (
+        AttentionLine(f"The Webhook erp was {tail}", "/app/Webhook/erp"),
+    )
+    assert await attention_lines("erp", "crm") == (
+        AttentionLine(f"2 Webhooks were {tail}", "/app/Webhook"),
+    )
 
 
 async def test_attention_counts_locked_identifiers(site: VirtualSite) -> None:
@@ -94,8 +98,10 @@ async def test_webhook_form_notes_restart_of_other_servers(tmp_path: Path, waits
         sid = await site.sid(await site.add_account("boss", "System Manager"))
         for doctype in ("Webhook", "Role"):
             page = (await site.ask("GET", f"/new/{doctype}", sid=sid)).body.decode()
-            told = 'data-note="Other servers of the site use the change after a restart."' in page
-            assert told is (waits and doctype == "Webhook")
+            shows_note = (
+                'data-note="Other servers of the site use the change after a restart."' in page
+            )
+            assert shows_note is (waits and doctype == "Webhook")
 
 
 async def test_desk_names_webhook_saved_on_other_server(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ async def found(site: VirtualSite, text: str, user: str = "Administrator") -> Se
 async def test_find_leads_to_what_has_the_id(site: VirtualSite) -> None:
     """H-201."""
     hook = await site.subscribe(title="Billing", url="https://billing.test/hook")
-    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-    [delivery] = told["deliveries"]
+    emitted = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    [delivery] = emitted["deliveries"]
     only = (await found(site, f" {delivery} ")).only
     assert only is not None
     assert only.path == f"/app/Webhook%20Delivery/{delivery}"

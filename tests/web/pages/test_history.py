@@ -56,8 +56,8 @@ def test_history_shows_added_removed_and_changed_rows(
 
 def test_history_shows_changed_secret_without_value() -> None:
     """A change of such a field alone writes a Version that names no field (D-224)."""
-    told = (FieldChange("Token or Pin", "", "changed"),)
-    assert changes_of({"changed": {}, "rows": []}, META) == changes_of(None, META) == told
+    expected = (FieldChange("Token or Pin", "", "changed"),)
+    assert changes_of({"changed": {}, "rows": []}, META) == changes_of(None, META) == expected
 
 
 def test_history_shows_ticks_and_states_in_words() -> None:
@@ -69,7 +69,7 @@ def test_history_shows_ticks_and_states_in_words() -> None:
 
 def test_history_cuts_long_values_and_counts_further_changes() -> None:
     data = {"changed": {}, "rows": [row("added", item=[None, "x" * 500])] * 60}
-    told = changes_of(data, META)
-    assert len(told) == 50
-    assert told[-1] == FieldChange("And", "", "11 more")
-    assert max(len(change.new) for change in told) == 80
+    changes = changes_of(data, META)
+    assert len(changes) == 50
+    assert changes[-1] == FieldChange("And", "", "11 more")
+    assert max(len(change.new) for change in changes) == 80

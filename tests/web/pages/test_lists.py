@@ -134,8 +134,8 @@ async def test_truncated_export_is_named_in_file_name(
     monkeypatch.setattr("fw_actors.documents.query.MAX_COUNTED_ROWS", 1)
     reply = await site.ask("GET", "/export/User", sid=await site.sid("boss"))
     assert reply.body.count(b"\r\n") == 2
-    told = reply.header("Content-Disposition")
-    assert told == "attachment; filename*=UTF-8''User%20%28first%201%29.csv"
+    header = reply.header("Content-Disposition")
+    assert header == "attachment; filename*=UTF-8''User%20%28first%201%29.csv"
 
 
 async def test_export_holds_no_slot_while_it_is_read_slowly(site: HttpSite) -> None:

@@ -54,9 +54,9 @@ async def test_page_clears_the_cookie_of_an_ended_session(client: AppClient) -> 
     reply = await client.ask("GET", "/app", sid="x" * 32)
     assert (reply.status, reply.header("Location")) == (303, "/login?ended=1")
     assert (reply.header("Set-Cookie") or "").startswith("sid=; Max-Age=0")
-    told = b"Your session has ended."
-    assert told in (await client.ask("GET", "/login?ended=1")).body
-    assert told not in (await client.ask("GET", "/login")).body
+    expected = b"Your session has ended."
+    assert expected in (await client.ask("GET", "/login?ended=1")).body
+    assert expected not in (await client.ask("GET", "/login")).body
     reply = await client.ask("GET", "/app/Note", sid="x" * 32)
     assert reply.header("Location") == "/login?next=/app/Note&ended=1"
 
@@ -102,9 +102,9 @@ async def test_login_page_shows_a_demo_account_only_if_set(client: AppClient) ->
 async def test_link_page_shows_the_password_policy(gateway: FakeGateway) -> None:
     strict = AppClient(app_of(gateway, min_password_length=11, refuse_common_passwords=True))
     for path in ("/reset-password", "/accept-invite"):
-        told = (await strict.ask("GET", path)).body
-        assert b"At least 11 characters" in told
-        assert b"None of the most common passwords" in told
+        body = (await strict.ask("GET", path)).body
+        assert b"At least 11 characters" in body
+        assert b"None of the most common passwords" in body
         assert b"most common" not in (await AppClient(app_of(gateway)).ask("GET", path)).body
 
 

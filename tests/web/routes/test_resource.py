@@ -189,8 +189,11 @@ async def test_write_prepares_passwords_before_the_transaction(
     body = {"name": "b", "new_password": "plain"}
     await client.ask("POST", ORDERS, body, sid=SID)
     reply = await client.ask("PUT", f"{ORDERS}/a", {"new_password": "plain"}, sid=SID)
-    told = ("prepare", "ann", "Sales Order")
-    assert [row for row in gateway.asked if row[0] == "prepare"] == [(*told, None), (*told, "a")]
+    expected = ("prepare", "ann", "Sales Order")
+    assert [row for row in gateway.asked if row[0] == "prepare"] == [
+        (*expected, None),
+        (*expected, "a"),
+    ]
     assert documents.held["b"]["new_password"] == "hashed"
     assert reply.json["data"]["new_password"] == "hashed"
 

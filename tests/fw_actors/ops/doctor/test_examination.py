@@ -33,8 +33,8 @@ async def end(site: VirtualSite, delivery: str, status: DeliveryStatus) -> None:
 
 
 async def emit(site: VirtualSite) -> str:
-    told = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-    delivery: str = told["deliveries"][0]
+    emitted = await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    delivery: str = emitted["deliveries"][0]
     return delivery
 
 

@@ -67,8 +67,8 @@ def test_doctor_warns_of_enabled_webhooks_while_they_are_off() -> None:
 @pytest.mark.parametrize("off", [True, False])
 def test_doctor_shows_webhook_counts_on_and_off(off: bool) -> None:
     """The counts are shown whether webhooks are off or on (O-131)."""
-    told = " ".join(evaluate_webhooks(WebhookFacts(off, 12, 34, 0)).texts(Level.OK))
-    assert f"are {'off' if off else 'on'}; enabled Webhooks: 12, deliveries retrying: 34" in told
+    text = " ".join(evaluate_webhooks(WebhookFacts(off, 12, 34, 0)).texts(Level.OK))
+    assert f"are {'off' if off else 'on'}; enabled Webhooks: 12, deliveries retrying: 34" in text
 
 
 def test_doctor_warns_of_deliveries_failed_in_the_last_day() -> None:
@@ -81,8 +81,8 @@ def test_doctor_names_paused_failing_and_disabled_webhooks_with_start(kind: str)
     """Paused, failing and disabled Webhooks are a warning, with the time since when (B-400)."""
     facts: dict[str, Any] = {kind: (WebhookSince("a", 0), WebhookSince("b", 1000))}
     section = evaluate_webhooks(WebhookFacts(False, 1, 0, 0, **facts))
-    told = only(section, Level.WARNING)
-    assert ": 2: Webhook a since 1970-01-01T00:00:00.000Z, b since 1970-01-01T00:00:01" in told
+    finding = only(section, Level.WARNING)
+    assert ": 2: Webhook a since 1970-01-01T00:00:00.000Z, b since 1970-01-01T00:00:01" in finding
     shown = section.facts[kind]
     names = [each if isinstance(each, str) else each["webhook"] for each in shown]
     assert names == ["a", "b"]
@@ -91,8 +91,8 @@ def test_doctor_names_paused_failing_and_disabled_webhooks_with_start(kind: str)
 @pytest.mark.parametrize("kind", ["odd_secrets", "refused_urls", "lost_doctypes"])
 def test_doctor_names_up_to_five_misconfigured_webhooks(kind: str) -> None:
     facts: dict[str, Any] = {kind: tuple("abcdefg")}
-    told = only(evaluate_webhooks(WebhookFacts(False, 7, 0, 0, **facts)), Level.WARNING)
-    assert told.endswith("Webhook a, b, c, d, e and 2 more")
+    finding = only(evaluate_webhooks(WebhookFacts(False, 7, 0, 0, **facts)), Level.WARNING)
+    assert finding.endswith("Webhook a, b, c, d, e and 2 more")
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_doctor_warns_of_api_keys_without_expiry_against_the_policy(
     keys = KeyCounts(3, without_end)
     facts = SignInFacts(1, 0, 30.0, keys=keys, key_days=policy_days)
     section = evaluate_sign_in(facts, NO_DEMO, DEFAULT)
-    told = [f for f in section.findings if "API keys" in f.text]
-    assert [each.level.value for each in told] == [level]
-    assert f"without expiry: {without_end}" in told[0].text
+    findings = [f for f in section.findings if "API keys" in f.text]
+    assert [each.level.value for each in findings] == [level]
+    assert f"without expiry: {without_end}" in findings[0].text
     assert section.facts["apiKeysWithoutEnd"] == without_end
 
 
