@@ -297,6 +297,6 @@ def rows(effort: Effort, checkout: Path = ROOT, *, trace: bool = False) -> list[
             )
             found.append(row)
         if trace:
-            most = [f"   {count:3} {file}" for file, count in flow.stretches()]
-            effort.tell("\n".join([f"-- {name}", *flow.trace(), "stretches by file:", *most]))
+            stretches = [f"   {count:3} {file}" for file, count in flow.stretches()]
+            effort.tell("\n".join([f"-- {name}", *flow.trace(), "stretches by file:", *stretches]))
     return found

@@ -100,13 +100,13 @@ def rows(effort: Effort) -> Iterator[BenchmarkRow]:
 async def measured(config: Config, count: int, effort: Effort) -> dict[str, list[float]]:
     """Return the milliseconds of each page beside `count` deliveries, by round."""
     async with open_site(config) as site:
-        most, rare = await _subscribe(site)
-        filled = await site.store.write(lambda tx: _fill(tx, count, most, rare))
+        frequent, rare = await _subscribe(site)
+        filled = await site.store.write(lambda tx: _fill(tx, count, frequent, rare))
         assert filled == count
         await site.store.write(_attempt)
         for table in ("doc_webhook_delivery", "fw_delivery_attempt"):
             await site.store.write(partial(_analyze, table))
-        pages = _pages(most, rare)
+        pages = _pages(frequent, rare)
         found: dict[str, list[float]] = {name: [] for name in pages}
         for _ in range(effort.rounds + 1):
             for name, page in pages.items():
@@ -119,7 +119,7 @@ async def measured(config: Config, count: int, effort: Effort) -> dict[str, list
 async def _subscribe(site: Site) -> list[str]:
     def work(fw: Fw) -> list[str]:
         hook = {"event_type": "Custom", "custom_event": EVENT, "secret": SECRET}
-        urls = (f"https://{host}.example.com/hooks" for host in ("most", "rare"))
+        urls = (f"https://{host}.example.com/hooks" for host in ("frequent", "rare"))
         return [fw.new_doc(WEBHOOK, url=url, **hook).insert().name for url in urls]
 
     made = await site.write(ADMINISTRATOR, work)
@@ -127,7 +127,7 @@ async def _subscribe(site: Site) -> list[str]:
     return made
 
 
-def _fill(tx: Tx, count: int, most: str, rare: str) -> int:
+def _fill(tx: Tx, count: int, frequent: str, rare: str) -> int:
     """Write the deliveries, one for each second up to now; return how many."""
     columns = sorted(tx.columns("doc_webhook_delivery").keys() - set(_FILLED))
     quoted = ", ".join(f'"{column}"' for column in columns)
@@ -138,7 +138,7 @@ def _fill(tx: Tx, count: int, most: str, rare: str) -> int:
             f"INSERT INTO doc_webhook_delivery ({quoted}, {', '.join(_FILLED)}) "
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count) "
             f"SELECT {quoted}, 'msg_' || CAST(100000000 + i AS TEXT), "
-            f"CASE WHEN i % {RARE} = 0 THEN :rare ELSE :most END, "
+            f"CASE WHEN i % {RARE} = 0 THEN :rare ELSE :frequent END, "
             f"CASE WHEN {failed} THEN 'Failed' ELSE 'Sent' END, NULL, {made}, 1, {made}, {made}, "
             f"{made}, CASE WHEN {failed} THEN 503 ELSE 204 END, "
             f"CASE WHEN {failed} THEN 'status: the receiver answered 503.' END "
@@ -146,7 +146,7 @@ def _fill(tx: Tx, count: int, most: str, rare: str) -> int:
             "(SELECT subject FROM fw_job ORDER BY id LIMIT 1)"
         ),
         count=count,
-        most=most,
+        frequent=frequent,
         rare=rare,
         now=tx.now,
     )
@@ -171,14 +171,14 @@ def _analyze(table: str, tx: Tx) -> None:
     tx.run(text(f"ANALYZE {table}"))
 
 
-def _pages(most: str, rare: str) -> dict[str, Page]:
+def _pages(frequent: str, rare: str) -> dict[str, Page]:
     settings = Settings("bench", "https://bench.example.com")
     rendering = Rendering(settings, Assets())
     service = ServiceState(running=True)
-    names = {"MOST": most, "RARE": rare}
+    names = {"MOST": frequent, "RARE": rare}
 
-    def shown_list(asked: Mapping[str, str]) -> Page:
-        given = {key: names.get(value, value) for key, value in asked.items()}
+    def shown_list(query: Mapping[str, str]) -> Page:
+        given = {key: names.get(value, value) for key, value in query.items()}
 
         def page(fw: Fw) -> Any:
             shown = with_names(fw, listing(fw, DELIVERY, given), service)
@@ -192,10 +192,10 @@ def _pages(most: str, rare: str) -> dict[str, Page]:
         return rendering.page("home.html", frame=frame, attention=attention(fw, service))
 
     def webhook(fw: Fw) -> Any:
-        return webhook_view(fw, {"name": most}, service)
+        return webhook_view(fw, {"name": frequent}, service)
 
-    def attempts(asked: Mapping[str, str]) -> Page:
-        given = {key: names.get(value, value) for key, value in asked.items()}
+    def attempts(query: Mapping[str, str]) -> Page:
+        given = {key: names.get(value, value) for key, value in query.items()}
 
         def page(fw: Fw) -> Any:
             frame = page_frame(fw, "Attempts")
@@ -214,6 +214,6 @@ def _pages(most: str, rare: str) -> dict[str, Page]:
         "home": home,
         "webhook": webhook,
         "replay": outcomes,
-        **{name: attempts(asked) for name, asked in ATTEMPTS.items()},
-        **{name: shown_list(asked) for name, asked in LISTS.items()},
+        **{name: attempts(query) for name, query in ATTEMPTS.items()},
+        **{name: shown_list(query) for name, query in LISTS.items()},
     }

@@ -59,10 +59,10 @@ def request(
 
 
 def load(
-    port: int, asked: bytes, status: int, count: int, connections: int = CONNECTIONS
+    port: int, content: bytes, status: int, count: int, connections: int = CONNECTIONS
 ) -> Measured:
     """Send `asked` `count` times over some connections. Raises: WrongAnswer."""
-    return load_all(port, [RequestPlan(asked, status, count, connections)])
+    return load_all(port, [RequestPlan(content, status, count, connections)])
 
 
 def load_all(port: int, askings: Sequence[RequestPlan]) -> Measured:

@@ -90,20 +90,20 @@ def _signed_in(ours: Served) -> tuple[str, str]:
 
 def _boot(ours: Served, reference: Served, effort: Effort) -> BenchmarkRow:
     """The whole service; the reference reads no session and no store."""
-    asked = request("GET", BOOT, headers=[_signed_in(ours)])
-    return _requests("boot", ours, asked, 200, reference, asked, effort, SAME)
+    content = request("GET", BOOT, headers=[_signed_in(ours)])
+    return _requests("boot", ours, content, 200, reference, content, effort, SAME)
 
 
 def _front_end(bare: Served, reference: Served, effort: Effort) -> BenchmarkRow:
     """The front ends alone: our own against Quart-Trio under Hypercorn."""
-    asked = request("GET", BOOT)
-    return _requests("front_end", bare, asked, 200, reference, asked, effort, SAME)
+    content = request("GET", BOOT)
+    return _requests("front_end", bare, content, 200, reference, content, effort, SAME)
 
 
 def _requests(
     name: str,
     ours: Served,
-    asked: bytes,
+    content: bytes,
     status: int,
     reference: Served,
     empty: bytes,
@@ -115,7 +115,7 @@ def _requests(
         suite=SUITE,
         name=name,
         unit="requests/s",
-        ours=lambda: load(ours.port, asked, status, count).rate,
+        ours=lambda: load(ours.port, content, status, count).rate,
         reference=lambda: load(reference.port, empty, 200, count).rate,
         reference_name=reference_name,
     ).measure(effort)

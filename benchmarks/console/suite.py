@@ -71,7 +71,7 @@ def _busy(page: Page) -> float:
     return watch_frames(page).busy
 
 
-def _aim(name: str, unit: str, ours: Callable[[], float], most: float) -> Comparison:
+def _aim(name: str, unit: str, ours: Callable[[], float], limit: float) -> Comparison:
     return Comparison(
-        "console", name, unit, ours, lambda: most, "the most it may be", less_is_better=True
+        "console", name, unit, ours, lambda: limit, "the most it may be", less_is_better=True
     )

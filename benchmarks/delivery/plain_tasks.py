@@ -69,8 +69,8 @@ class PlainPool(KeyedPool):
             actor: Any = self.make(key)
             actor.context = context = _PlainContext()
             await actor.attempt(message)
-            if context.asked is not None:
-                outcomes, request, then = context.asked
+            if context.pending_ask is not None:
+                outcomes, request, then = context.pending_ask
                 answer = await outcome.acapture(outcomes.ask, request, inf)
                 actor.outcome_recorded(then(answer))
             self._handling -= 1
@@ -83,11 +83,11 @@ class _PlainContext:
     time = staticmethod(trio.current_time)
 
     def __init__(self) -> None:
-        self.asked: tuple[Any, Record, Any] | None = None
+        self.pending_ask: tuple[Any, Record, Any] | None = None
 
     def ask(self, outcomes: Any, request: Record, *, then: Any) -> None:
         """Keep the request: its answer is awaited when the receiver's place is free."""
-        self.asked = outcomes, request, then
+        self.pending_ask = outcomes, request, then
 
     def stop(self) -> None:
         """Do nothing: the task ends by itself."""

@@ -34,8 +34,8 @@ class Footprint:
     drop_wal: int
 
 
-def measure(url: str, wanted: int) -> Footprint:
-    """Copy deliveries until there are `wanted`, and measure."""
+def measure(url: str, target: int) -> Footprint:
+    """Copy deliveries until there are `target`, and measure."""
     with psycopg.connect(url, autocommit=True) as connection:
         table = _TABLE
         columns = [
@@ -46,7 +46,7 @@ def measure(url: str, wanted: int) -> Footprint:
                 (table.as_string(connection),),
             )
         ]
-        rows = _multiply(connection, table, columns, wanted)
+        rows = _multiply(connection, table, columns, target)
         connection.execute(sql.SQL("VACUUM (ANALYZE) {}").format(table))
         size = connection.execute(
             "SELECT pg_table_size(%(of)s::regclass), pg_indexes_size(%(of)s::regclass)",
@@ -69,13 +69,13 @@ def measure(url: str, wanted: int) -> Footprint:
 
 
 def _multiply(
-    connection: psycopg.Connection[Any], table: sql.Identifier, columns: list[str], wanted: int
+    connection: psycopg.Connection[Any], table: sql.Identifier, columns: list[str], target: int
 ) -> int:
     """Copy the rows that are there; the names of the copies end with a number."""
     count = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(table)).fetchone()
     assert count is not None
     rows: int = count[0]
-    copies = max(1, wanted // rows - 1)
+    copies = max(1, target // rows - 1)
     unique = {_NAME, "row_id"} & set(columns)
     values = [
         sql.SQL("{} || '-' || n").format(sql.Identifier(name))

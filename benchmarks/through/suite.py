@@ -76,13 +76,13 @@ def rows(effort: Effort) -> Iterator[BenchmarkRow]:
             aim=TWO_PROCESSES_AIM,
         ).measure(effort)
         for count in MEMORY_OF:
-            most = count * MEGABYTES_A_PROCESS
+            limit = count * MEGABYTES_A_PROCESS
             yield Comparison(
                 suite="through",
                 name=f"memory_{count}",
                 unit="MB",
                 ours=partial(counted_by_all, nginx, events, partial(_memory, count, effort.tell)),
-                reference=partial(float, most),
+                reference=partial(float, limit),
                 reference_name="the most it may be, 90 MB for each process",
                 less_is_better=True,
                 aim=1.0,

@@ -15,10 +15,10 @@ ACCEPT = "/api/auth/accept-invite"
 
 async def token_for(site: HttpSite, name: str, **given: Any) -> str:
     """Ask for a recovery as a guest; return the token in the mail."""
-    before, asked = len(site.log.of("mail.sent")), len(links(site))
+    before, link_count = len(site.log.of("mail.sent")), len(links(site))
     reply = await site.ask("POST", FORGOT, {"usr": name}, csrf=False, **given)
     assert (reply.status, reply.json) == (200, {"ok": True})
-    while len(links(site)) == asked:
+    while len(links(site)) == link_count:
         before += 1  # the mail about a changed password may come first
         await site.log.wait("mail.sent", before)
     return links(site)[-1].partition("#token=")[2]

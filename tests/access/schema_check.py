@@ -23,67 +23,67 @@ class SchemaChecker:
         return list(self._problems(schema, value, where))
 
     def _problems(self, schema: dict[str, Any], value: Any, where: str) -> Iterator[str]:
-        for keyword, wanted in schema.items():
+        for keyword, expected in schema.items():
             if keyword not in _SAY_NOTHING:
                 validate = getattr(self, f"_{keyword.strip('$')}")  # an unknown keyword is an error
-                yield from validate(wanted, value, where, schema)
+                yield from validate(expected, value, where, schema)
 
-    def _ref(self, wanted: str, value: Any, where: str, schema: Any) -> Iterator[str]:
-        yield from self._problems(self._components[wanted.rpartition("/")[2]], value, where)
+    def _ref(self, expected: str, value: Any, where: str, schema: Any) -> Iterator[str]:
+        yield from self._problems(self._components[expected.rpartition("/")[2]], value, where)
 
-    def _type(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
-        names = [wanted] if isinstance(wanted, str) else wanted
+    def _type(self, expected: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
+        names = [expected] if isinstance(expected, str) else expected
         kinds = tuple(kind for name in names for kind in _TYPES[name])
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             yield f"{where} is no {names}"
 
-    def _enum(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
-        if value not in wanted:
-            yield f"{where} is none of {wanted}"
+    def _enum(self, expected: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
+        if value not in expected:
+            yield f"{where} is none of {expected}"
 
-    def _const(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
-        if value != wanted:
-            yield f"{where} is not {wanted}"
+    def _const(self, expected: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
+        if value != expected:
+            yield f"{where} is not {expected}"
 
-    def _anyOf(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:  # noqa: N802
-        if all(self.problems(each, value) for each in wanted):
+    def _anyOf(self, expected: Any, value: Any, where: str, schema: Any) -> Iterator[str]:  # noqa: N802
+        if all(self.problems(each, value) for each in expected):
             yield f"{where} fits none"
 
-    def _maxLength(self, most: int, value: Any, where: str, schema: Any) -> Iterator[str]:  # noqa: N802
-        if isinstance(value, str) and len(value) > most:
+    def _maxLength(self, limit: int, value: Any, where: str, schema: Any) -> Iterator[str]:  # noqa: N802
+        if isinstance(value, str) and len(value) > limit:
             yield f"{where} is too long"
 
     def _minLength(self, least: int, value: Any, where: str, schema: Any) -> Iterator[str]:  # noqa: N802
         if isinstance(value, str) and len(value) < least:
             yield f"{where} is too short"
 
-    def _maximum(self, most: int, value: Any, where: str, schema: Any) -> Iterator[str]:
-        if isinstance(value, int) and value > most:
+    def _maximum(self, limit: int, value: Any, where: str, schema: Any) -> Iterator[str]:
+        if isinstance(value, int) and value > limit:
             yield f"{where} is too large"
 
     def _minimum(self, least: int, value: Any, where: str, schema: Any) -> Iterator[str]:
         if isinstance(value, int) and value < least:
             yield f"{where} is too small"
 
-    def _maxItems(self, most: int, value: Any, where: str, schema: Any) -> Iterator[str]:  # noqa: N802
-        if isinstance(value, list) and len(value) > most:
+    def _maxItems(self, limit: int, value: Any, where: str, schema: Any) -> Iterator[str]:  # noqa: N802
+        if isinstance(value, list) and len(value) > limit:
             yield f"{where} is too many"
 
-    def _items(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
+    def _items(self, expected: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
         for at, each in enumerate(value if isinstance(value, list) else ()):
-            yield from self._problems(wanted, each, f"{where}[{at}]")
+            yield from self._problems(expected, each, f"{where}[{at}]")
 
-    def _required(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
+    def _required(self, expected: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
         if isinstance(value, dict):
-            yield from (f"{where}.{key} is missing" for key in wanted if key not in value)
+            yield from (f"{where}.{key} is missing" for key in expected if key not in value)
 
-    def _properties(self, wanted: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
+    def _properties(self, expected: Any, value: Any, where: str, schema: Any) -> Iterator[str]:
         for key, each in (value if isinstance(value, dict) else {}).items():
-            if key in wanted:
-                yield from self._problems(wanted[key], each, f"{where}.{key}")
+            if key in expected:
+                yield from self._problems(expected[key], each, f"{where}.{key}")
 
     def _additionalProperties(  # noqa: N802
-        self, wanted: Any, value: Any, where: str, schema: Any
+        self, expected: Any, value: Any, where: str, schema: Any
     ) -> Iterator[str]:
-        if isinstance(value, dict) and wanted is False:
+        if isinstance(value, dict) and expected is False:
             yield from (f"{where}.{k} is unknown" for k in value if k not in schema["properties"])

@@ -344,8 +344,8 @@ async def test_api_key_ends_even_if_documents_link_to_it(
         elif ending == "recovery":
             reply = await spend(site, RESET, await token_for(site, "ann"))
         elif ending == "administration":
-            wanted = {"user": "ann", "keys": True}
-            reply = await site.op("users.revokeUserSessions", wanted, sid=boss)
+            expected = {"user": "ann", "keys": True}
+            reply = await site.op("users.revokeUserSessions", expected, sid=boss)
         else:
             reply = await site.ask("PUT", "/api/resource/User/ann", {"enabled": 0}, sid=boss)
         assert reply.status == 200, reply.body

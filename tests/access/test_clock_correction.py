@@ -66,14 +66,14 @@ async def test_address_is_admitted_again(site: HttpSite) -> None:
 async def test_recovery_is_mailed_again(site: HttpSite) -> None:
     await site.add_account("ann")
     site.pass_time(YEAR)
-    asked = {"usr": "ann"}
+    body = {"usr": "ann"}
     for _ in range(3):
-        await site.ask("POST", "/api/auth/forgot-password", asked, csrf=False)
+        await site.ask("POST", "/api/auth/forgot-password", body, csrf=False)
     assert await mails(site, "recovery") == 3
     site.pass_time(-YEAR)
     await noticed()
     site.pass_time(3600)
-    await site.ask("POST", "/api/auth/forgot-password", asked, csrf=False)
+    await site.ask("POST", "/api/auth/forgot-password", body, csrf=False)
     assert await mails(site, "recovery") == 4
 
 

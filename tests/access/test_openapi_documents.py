@@ -120,12 +120,12 @@ async def assert_the_rest_is_as_told(boss: Reader, path: str, doc: dict[str, Any
     one, where = f"{path}/{quote(doc['name'])}", path + "/{name}"
     change = {"modified": doc["modified"], "name": doc["name"], "doctype": doc["doctype"]}
     assert boss.refused("PUT", where, change) == []
-    for method, asked, schema, body in (
+    for method, url, schema, body in (
         ("GET", one, where, None),
         ("GET", path, path, None),
         ("PUT", one, where, change),
     ):
-        reply = await boss.ask(method, asked, body)
+        reply = await boss.ask(method, url, body)
         assert reply.status == 200, reply.body
         assert boss.unlike(method, schema, 200, reply.json) == []
 

@@ -301,11 +301,11 @@ async def test_scoped_manager_sees_no_records_of_hidden_documents(
         assert seen["total"] > 0, doctype
         name = seen["data"][0]["name"]
         filters = quote('[["name","like","%"]]')
-        for asked in (
+        for url in (
             path, f"{path}?filters={filters}&limit=1", f"{path}/{name}", f"{path}/{name}/export",
             f"{path}/nobody",
         ):  # fmt: skip
-            await scoped_site.refused(await scoped_site.ask("GET", asked))
+            await scoped_site.refused(await scoped_site.ask("GET", url))
         assert await scoped_site.site.do(partial(counted, doctype=doctype), "sam") == (0, [])
 
 
@@ -339,8 +339,8 @@ async def test_scoped_manager_sees_only_own_scopes(scoped_site: ScopedManagerSit
     assert [(row["user"], row["for_value"]) for row in listed["data"]] == [("sam", "Near")]
     assert listed["total"] == 1
     assert (await scoped_site.ask("GET", f"{path}/{listed['data'][0]['name']}")).status == 200
-    for asked in (f"{path}/{foreign}", f"{path}/{foreign}/export"):
-        await scoped_site.refused(await scoped_site.ask("GET", asked))
+    for url in (f"{path}/{foreign}", f"{path}/{foreign}/export"):
+        await scoped_site.refused(await scoped_site.ask("GET", url))
     searched = quote('[["for_value","=","Far"]]')
     assert (await scoped_site.ask("GET", f"{path}?filters={searched}")).json == {
         "data": [],

@@ -80,8 +80,8 @@ def test_document_changes_typed_while_scripts_load_are_saved(page: Page, sign_in
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("Saved.")).to_be_visible()
     saved = stored(page, name)
-    wanted = ("Typed early", "2026-05-02T07:00:00.000Z", 0, None)
-    assert tuple(saved[each] for each in ("title", "called", "urgent", "status")) == wanted
+    expected = ("Typed early", "2026-05-02T07:00:00.000Z", 0, None)
+    assert tuple(saved[each] for each in ("title", "called", "urgent", "status")) == expected
 
 
 def test_document_left_and_opened_again_shows_stored_values(page: Page, sign_in: SignIn) -> None:
@@ -145,16 +145,16 @@ def test_leaving_document_with_invalid_json_is_asked_about(page: Page, sign_in: 
     sign_in("sally")
     page.goto("/new/Sales%20Order")
     page.get_by_label("Facts").fill("{no json yet")
-    asked: list[str] = []
+    dialogs: list[str] = []
 
     def go(dialog: Dialog) -> None:
-        asked.append(dialog.type)
+        dialogs.append(dialog.type)
         dialog.accept()
 
     page.on("dialog", go)
     page.get_by_role("link", name="Customer", exact=True).click()
     expect(page).to_have_url(re.compile("Customer$"))
-    assert asked == ["beforeunload"]
+    assert dialogs == ["beforeunload"]
 
 
 def test_old_time_in_table_survives_save(page: Page, sign_in: SignIn) -> None:
@@ -369,10 +369,10 @@ def test_leaving_page_during_bulk_act_is_asked_about(page: Page, sign_in: SignIn
     held = HeldRequests(page, f"{OPERATION}users.unlockUser")
     page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
     held.arrive(2)
-    asked: list[str] = []
+    dialogs: list[str] = []
 
     def stay(dialog: Dialog) -> None:
-        asked.append(dialog.type)
+        dialogs.append(dialog.type)
         dialog.dismiss()
 
     page.on("dialog", stay)
@@ -380,10 +380,10 @@ def test_leaving_page_during_bulk_act_is_asked_about(page: Page, sign_in: SignIn
     page.wait_for_timeout(100)
     held.let_go()
     expect(page.get_by_text("Done. 2 accounts are unlocked.")).to_be_visible()
-    assert asked == ["beforeunload"]
+    assert dialogs == ["beforeunload"]
     page.get_by_role("link", name="Console").click()
     expect(page).to_have_url(re.compile("console"))
-    assert len(asked) == 1
+    assert len(dialogs) == 1
 
 
 def test_bulk_action_leaves_focus_in_field(page: Page, sign_in: SignIn) -> None:

@@ -119,15 +119,15 @@ def test_search_field_sends_no_request_at_blur(page: Page) -> None:
     page.goto(ORDERS)
     page.get_by_label("Search", exact=True).fill("day 4")
     expect(shown_rows(page)).to_have_count(11)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    urls: list[str] = []
+    page.on("request", lambda request: urls.append(request.url))
     page.get_by_label("Search", exact=True).blur()
     page.get_by_label("Customer").fill("nobody")
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
     page.get_by_label("Customer").blur()
     page.get_by_label("Status").select_option("Packed")
     expect(page).to_have_url(re.compile("status=Packed"))
-    lists = [url for url in asked if url.startswith(page.url.partition("?")[0])]
+    lists = [url for url in urls if url.startswith(page.url.partition("?")[0])]
     assert len(lists) == 2, "one for the typed customer, one for the chosen status"
 
 
@@ -370,9 +370,9 @@ def test_table_save_leaves_unchanged_rows_exact(page: Page) -> None:
     expect(page.get_by_text("Saved.")).to_be_visible()
     saved = page.request.get(f"/api/resource/Sales Order/{data['name']}").json()["data"]["lines"]
     fields = ("name", "item", "quantity", "rate", "packed", "seal")
-    wanted = [data["lines"][0], {**data["lines"][1], "item": "Changed"}]
+    expected = [data["lines"][0], {**data["lines"][1], "item": "Changed"}]
     assert [[row[f] for f in fields] for row in saved] == [
-        [row[f] for f in fields] for row in wanted
+        [row[f] for f in fields] for row in expected
     ]
 
 

@@ -77,8 +77,8 @@ def test_link_page_sets_the_password_that_it_shows(page: Page, site: LiveSite) -
     output = site.fw("user", "add", "pia", "--email", "pia@example.test", "--role", "Sales")
     found = re.search(r"#token=\S+", output)
     assert found is not None
-    asked: list[str] = []
-    page.on("request", lambda sent: asked.append(sent.url) if "auth/token" in sent.url else None)
+    urls: list[str] = []
+    page.on("request", lambda sent: urls.append(sent.url) if "auth/token" in sent.url else None)
     page.goto(f"/accept-invite{found.group()}")
     password = page.get_by_label("New password", exact=True)
     password.fill("a long password")
@@ -93,7 +93,7 @@ def test_link_page_sets_the_password_that_it_shows(page: Page, site: LiveSite) -
     assert page.request.post("/api/login", data=data, headers=HEADERS).ok
     page.evaluate(SKIP)
     expect(page.get_by_role("heading", name="Your password is set")).to_be_visible()
-    assert len(asked) == 1
+    assert len(urls) == 1
 
 
 def test_new_api_key_takes_focus_from_no_other_form(page: Page, sign_in: SignIn) -> None:
@@ -255,7 +255,7 @@ def test_console_keeps_tab_when_content_is_skipped_to(page: Page, sign_in: SignI
 def test_console_keeps_focus_when_pressed_button_goes(page: Page, sign_in: SignIn) -> None:
     """H-157."""
     sign_in("admin")
-    answer_jobs(page, lambda asked: (1,) if "before" in asked else range(50, 0, -1))
+    answer_jobs(page, lambda urls: (1,) if "before" in urls else range(50, 0, -1))
     page.goto("/app/console#jobs-part")
     title = page.locator("#jobs h2")
     for label in ("Older", "Newest"):

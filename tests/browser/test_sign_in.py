@@ -55,10 +55,10 @@ def test_sign_in_page_reports_ended_session(page: Page, site: LiveSite) -> None:
     expect(page).to_have_url(re.compile(r"/app/Sales%20Order\?status=Packed$"))
 
 
-@pytest.mark.parametrize("wanted", ["//evil.test/x", "https://evil.test/", "/\\evil.test"])
-def test_sign_in_redirects_to_no_other_site(page: Page, wanted: str) -> None:
+@pytest.mark.parametrize("next_path", ["//evil.test/x", "https://evil.test/", "/\\evil.test"])
+def test_sign_in_redirects_to_no_other_site(page: Page, next_path: str) -> None:
     """A sign-in leads to a path of this site and nowhere else (H-155)."""
-    page.goto(f"/login?next={wanted}")
+    page.goto(f"/login?next={next_path}")
     fill_sign_in(page, "sally@example.test", PASSWORD)
     expect(page).to_have_url(re.compile(r"^http://127.0.0.1:\d+/app$"))
 

@@ -154,12 +154,12 @@ def test_sign_out_asks_before_what_is_typed_is_lost(page: Page, sign_in: SignIn)
     page.keyboard.press("Control+s")
     expect(page.get_by_text("Saved.")).to_be_visible()
     page.get_by_label("Title").fill("Given up")
-    asked: list[str] = []
-    page.on("dialog", lambda dialog: asked.append(dialog.type))
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: dialogs.append(dialog.type))
     page.get_by_role("button", name="Sign out").click()
     question.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(re.compile("/login$"))
-    assert asked == [], "it was asked once"
+    assert dialogs == [], "it was asked once"
 
 
 def test_link_is_suggested_by_title(page: Page, sign_in: SignIn) -> None:

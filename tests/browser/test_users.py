@@ -175,11 +175,11 @@ def test_unknown_path_keeps_menu(page: Page) -> None:
 
 def test_bulk_action_stops_when_session_has_ended(page: Page) -> None:
     """The remaining rows were tried too, and refused one by one."""
-    asked: list[str] = []
+    urls: list[str] = []
     ended = {"type": "AuthenticationError", "message": "Sign in.", "extra": {"reason": "noSession"}}
 
     def refuse(route: Route) -> None:
-        asked.append(route.request.url)
+        urls.append(route.request.url)
         route.fulfill(status=401, json={"error": ended})
 
     page.route("**/api/method/core.services.users.unlockUser", refuse)
@@ -188,4 +188,4 @@ def test_bulk_action_stops_when_session_has_ended(page: Page) -> None:
     page.get_by_role("button", name=re.compile(r"Unlock \d+ accounts")).click()
     page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
     expect(page.locator("[data-progress]")).to_contain_text("Stopped. 0 accounts are unlocked.")
-    assert 1 <= len(asked) <= 4 < page.locator("#found tbody tr").count()
+    assert 1 <= len(urls) <= 4 < page.locator("#found tbody tr").count()

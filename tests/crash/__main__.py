@@ -18,32 +18,32 @@ from tests.site_kit import keep_database_at
 
 def main(arguments: Sequence[str]) -> int:
     """Run rounds; the exit code is 1 when a promise was broken."""
-    asked = _parser().parse_args(arguments)
+    args = _parser().parse_args(arguments)
     with ExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(prefix="fw-crash-")
-        rounds = _rounds(asked, Path(stack.enter_context(temporary)), stack)
-        broken = run(rounds, asked.rounds)
+        rounds = _rounds(args, Path(stack.enter_context(temporary)), stack)
+        broken = run(rounds, args.rounds)
     answers = rounds.answers
     print(f"{len(answers.notes)} notes answered, {len(rounds.receiver.ids)} events received; "
           f"refused: {dict(answers.refused)}, guesses: {dict(answers.guesses)}")  # fmt: skip
-    print("\n".join([*broken, f"{asked.rounds} rounds, {len(broken)} broken promises"]))
+    print("\n".join([*broken, f"{args.rounds} rounds, {len(broken)} broken promises"]))
     return 1 if broken else 0
 
 
-def _rounds(asked: argparse.Namespace, folder: Path, stack: ExitStack) -> Rounds:
+def _rounds(args: argparse.Namespace, folder: Path, stack: ExitStack) -> Rounds:
     receiver = stack.enter_context(LiveReceiver())
-    if asked.processes > 1:
-        site = stack.enter_context(one_site(folder, asked.processes))
-        if asked.store == "postgresql":
+    if args.processes > 1:
+        site = stack.enter_context(one_site(folder, args.processes))
+        if args.store == "postgresql":
             keep_database_at(folder, stack.enter_context(postgres_cluster()).url())
-        return ProcessRounds([site], receiver, asked.seed)
-    if asked.store == "sqlite":
-        return KillRounds([stack.enter_context(one_site(folder))], receiver, asked.seed)
+        return ProcessRounds([site], receiver, args.seed)
+    if args.store == "sqlite":
+        return KillRounds([stack.enter_context(one_site(folder))], receiver, args.seed)
     cluster = stack.enter_context(postgres_cluster())
-    sites = stack.enter_context(several_nodes(folder, cluster.url(), asked.nodes))
-    if asked.nodes == 1:
-        return KillRounds(sites, receiver, asked.seed)
-    return NodeRounds(sites, receiver, asked.seed, cluster)
+    sites = stack.enter_context(several_nodes(folder, cluster.url(), args.nodes))
+    if args.nodes == 1:
+        return KillRounds(sites, receiver, args.seed)
+    return NodeRounds(sites, receiver, args.seed, cluster)
 
 
 def _parser() -> argparse.ArgumentParser:

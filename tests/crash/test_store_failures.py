@@ -67,12 +67,12 @@ async def test_full_disk_refuses_writes_until_space_is_free(
 ) -> None:
     """SQLITE_FULL ends the transaction of a whole group: no acknowledged write is lost."""
     async with threaded_site(tmp_path) as site:
-        most = await pragma(site, "max_page_count")
+        max_pages = await pragma(site, "max_page_count")
         await pragma(site, f"max_page_count={await pragma(site, 'page_count') + 200}")
         before, refused = await write_notes(site, "before")
         assert refused
         assert await titles(site) == before
-        await pragma(site, f"max_page_count={most}")
+        await pragma(site, f"max_page_count={max_pages}")
         after, refused = await write_notes(site, "after")
         assert not refused
         assert await titles(site) == before | after

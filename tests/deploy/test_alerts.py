@@ -290,18 +290,18 @@ def test_alert_has_case_in_which_it_fires() -> None:
 def test_dashboard_takes_maximum_of_store_metrics() -> None:
     """`sum` over nodes would show a queue as often as there are nodes."""
     panels = json.loads((DEPLOY / "grafana" / "fw.json").read_text())["panels"]
-    asked = [target["expr"] for panel in panels for target in panel["targets"]]
-    of_the_store = [e for e in asked if re.search("fw_queue|fw_locked", e)]
+    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    of_the_store = [e for e in expressions if re.search("fw_queue|fw_locked", e)]
     assert len(of_the_store) == 3
     assert all(each.startswith("max") for each in of_the_store)
 
 
 def test_prometheus_accepts_dashboard_queries(tmp_path: Path) -> None:
     panels = json.loads((DEPLOY / "grafana" / "fw.json").read_text())["panels"]
-    asked = [
+    expressions = [
         target["expr"].replace("$instance", ".*") for panel in panels for target in panel["targets"]
     ]
-    rules = [{"record": f"panel:{number}", "expr": each} for number, each in enumerate(asked)]
+    rules = [{"record": f"panel:{number}", "expr": each} for number, each in enumerate(expressions)]
     assert len(rules) >= len(panels)
     file = tmp_path / "rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))

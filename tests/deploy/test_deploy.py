@@ -85,12 +85,12 @@ def test_unit_allows_setpriority_and_refuses_calls_with_eperm() -> None:
 
 def test_malloc_tunables_are_same_in_all_starts() -> None:
     """With other settings a hash is slower there, and the benchmark measures another service."""
-    asked = f"GLIBC_TUNABLES={TUNABLES}"
+    setting = f"GLIBC_TUNABLES={TUNABLES}"
     root = DEPLOY.parent
-    assert lines_of("Environment")[-1] == asked
-    assert asked in (DEPLOY / "Dockerfile").read_text().split()
+    assert lines_of("Environment")[-1] == setting
+    assert setting in (DEPLOY / "Dockerfile").read_text().split()
     assert f"{{GLIBC_TUNABLES:-{TUNABLES}}}" in (root / "scripts" / "venv.bash").read_text()
-    assert f"`{asked}`" in (root / "docs" / "operating.md").read_text()
+    assert f"`{setting}`" in (root / "docs" / "operating.md").read_text()
 
 
 def test_unit_gives_console_socket_runtime_directory() -> None:

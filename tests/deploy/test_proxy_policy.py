@@ -26,9 +26,9 @@ def test_proxy_allows_only_tls_1_2_and_1_3() -> None:
 
 def test_proxy_offers_only_forward_secret_authenticated_suites() -> None:
     (secured,) = [block for block in servers() if "listen 443 ssl" in block]
-    (wanted,) = re.findall(r"ssl_ciphers ([^;]+);", secured)
+    (ciphers,) = re.findall(r"ssl_ciphers ([^;]+);", secured)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_ciphers(wanted)
+    context.set_ciphers(ciphers)
     suites = [each["name"] for each in context.get_ciphers() if each["protocol"] == "TLSv1.2"]
     assert len(suites) >= 4
     for suite in suites:

@@ -109,11 +109,11 @@ class PageWalk:
             case Block(_, title) if title:
                 self._file(self.folder / title, block.text)
 
-    def _await(self, other: _Terminal, wanted: str) -> None:
+    def _await(self, other: _Terminal, expected: str) -> None:
         try:
-            eventually(lambda: _shows(other.shown, wanted, whole=False), seconds=30)
+            eventually(lambda: _shows(other.shown, expected, whole=False), seconds=30)
         except AssertionError:
-            raise PageDiffers(f"the page shows\n{wanted}\nand not\n{other.shown}") from None
+            raise PageDiffers(f"the page shows\n{expected}\nand not\n{other.shown}") from None
 
     def _file(self, file: Path, text: str) -> None:
         if not file.exists():
@@ -133,16 +133,16 @@ class PageWalk:
 
     def finish_session(self) -> None:
         """Type the sessions that have come together into one `fw shell`. Raises: PageDiffers."""
-        typed, wanted = "", ""
+        typed, expected = "", ""
         for line in "".join(self._session).splitlines(keepends=True):
             if line.startswith((">>> ", "... ")) or line == "...\n":
                 typed += line[4:] or "\n"
             else:
-                wanted += line
+                expected += line
         self._session.clear()
         if typed:
             self.enter(f"fw shell 2>&1 <<'END-OF-SESSION' || true\n{typed}END-OF-SESSION")
-            _require(_REFUSED.sub("", self._printed), wanted)
+            _require(_REFUSED.sub("", self._printed), expected)
 
     def __enter__(self) -> Self:
         return self
@@ -206,9 +206,9 @@ class _Terminal:
         self._process.wait(30)
 
 
-def _shows(printed: str, wanted: str, *, whole: bool) -> bool:
+def _shows(printed: str, expected: str, *, whole: bool) -> bool:
     """Whether a text is as a page shows it; spaces at the ends of lines do not count."""
-    pattern = ".*?".join(map(re.escape, _trimmed(wanted).split(_ANY)))
+    pattern = ".*?".join(map(re.escape, _trimmed(expected).split(_ANY)))
     match = re.fullmatch if whole else re.search
     return match(pattern, _trimmed(printed), re.DOTALL) is not None
 
@@ -217,25 +217,25 @@ def _trimmed(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-def _require(printed: str, wanted: str) -> None:
-    if not _shows(printed, wanted, whole=True):
-        raise PageDiffers(f"the page shows\n{wanted}\nand this was printed:\n{printed}")
+def _require(printed: str, expected: str) -> None:
+    if not _shows(printed, expected, whole=True):
+        raise PageDiffers(f"the page shows\n{expected}\nand this was printed:\n{printed}")
 
 
-def _require_json(printed: str, wanted: str) -> None:
-    found, shown = _values(printed), _values(wanted)
+def _require_json(printed: str, expected: str) -> None:
+    found, shown = _values(printed), _values(expected)
     if len(found) != len(shown) or not all(map(_holds, found, shown)):
-        raise PageDiffers(f"the page shows\n{wanted}\nand this was printed:\n{printed}")
+        raise PageDiffers(f"the page shows\n{expected}\nand this was printed:\n{printed}")
 
 
 def _values(text: str) -> list[Any]:
     return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
-def _holds(found: Any, wanted: Any) -> bool:
+def _holds(found: Any, expected: Any) -> bool:
     """Whether a JSON value has all that is wanted of it."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        return all(key in found and _holds(found[key], each) for key, each in wanted.items())
-    if isinstance(wanted, list) and isinstance(found, list):
-        return len(found) == len(wanted) and all(map(_holds, found, wanted))
-    return bool(found == wanted or wanted == _ANY)
+    if isinstance(expected, dict) and isinstance(found, dict):
+        return all(key in found and _holds(found[key], each) for key, each in expected.items())
+    if isinstance(expected, list) and isinstance(found, list):
+        return len(found) == len(expected) and all(map(_holds, found, expected))
+    return bool(found == expected or expected == _ANY)

@@ -105,8 +105,8 @@ def test_limits_of_emitting_page_equal_those_of_the_code() -> None:
         f"at most {MAX_BATCH_BYTES // MIB} MiB (413) and an event "
         f"{DEFAULT_BODY_BYTES // MIB} MiB (its" in page
     )
-    most = MAX_RECORDED_BYTES // MIB
-    assert f"more than {MAX_DELIVERIES:,} deliveries, or {most} MiB of bodies" in page
+    limit = MAX_RECORDED_BYTES // MIB
+    assert f"more than {MAX_DELIVERIES:,} deliveries, or {limit} MiB of bodies" in page
 
 
 def test_limits_of_several_processes_equal_those_of_the_code() -> None:
@@ -128,9 +128,9 @@ def test_limits_of_databases_equal_those_of_the_code() -> None:
     operating, scaling = (DOCS / "operating.md").read_text(), (DOCS / "scaling.md").read_text()
     assert f"SQLite ({'.'.join(map(str, MIN_SQLITE_VERSION[:2]))} or newer" in operating
     assert f"PostgreSQL {MIN_SERVER_VERSION // 10_000} or newer" in operating
-    most = WRITER_THREADS + READER_THREADS + LOOKUP_THREADS + 1
-    assert f"each worker has up to {most} connections" in operating
+    limit = WRITER_THREADS + READER_THREADS + LOOKUP_THREADS + 1
+    assert f"each worker has up to {limit} connections" in operating
     assert (
-        f"up to {most}: {WRITER_THREADS} writers, {READER_THREADS} readers, "
+        f"up to {limit}: {WRITER_THREADS} writers, {READER_THREADS} readers, "
         f"{LOOKUP_THREADS} for lookups, 1 for LISTEN"
     ) in scaling

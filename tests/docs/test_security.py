@@ -43,11 +43,13 @@ def anchors(file: Path) -> frozenset[str]:
 
 def test_answers_cover_both_levels_once() -> None:
     assert [len(STANDARD.numbers[level]) for level in (1, 2)] == [OF_LEVEL_1, OF_LEVEL_2]
-    wanted = {(number, level) for level, numbers in STANDARD.numbers.items() for number in numbers}
+    expected = {
+        (number, level) for level, numbers in STANDARD.numbers.items() for number in numbers
+    }
     answered = [(each.number, each.level) for each in STANDARD.requirements]
-    assert len(wanted) == OF_LEVEL_1 + OF_LEVEL_2
-    assert set(answered) == wanted
-    assert len(answered) == len(wanted)
+    assert len(expected) == OF_LEVEL_1 + OF_LEVEL_2
+    assert set(answered) == expected
+    assert len(answered) == len(expected)
 
 
 def test_security_page_matches_asvs_toml() -> None:

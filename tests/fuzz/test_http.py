@@ -96,13 +96,13 @@ def target_of(rule: str, deps: list[str]) -> str:
     return re.sub(r"<[^>]+>", quoted, rule)
 
 
-def check(reply: ClientResponse, asked: str) -> None:
+def check(reply: ClientResponse, request: str) -> None:
     """Fail unless the answer is one that the contract knows."""
-    assert reply.status != 500, asked
-    if reply.status >= 400 and reply.body and asked.split()[1].startswith("/api/"):
-        assert reply.error["type"].endswith("Error"), asked
-        assert reply.header("cache-control") == "no-store", asked
-    assert reply.header("x-request-id"), asked
+    assert reply.status != 500, request
+    if reply.status >= 400 and reply.body and request.split()[1].startswith("/api/"):
+        assert reply.error["type"].endswith("Error"), request
+        assert reply.header("cache-control") == "no-store", request
+    assert reply.header("x-request-id"), request
 
 
 @asynccontextmanager

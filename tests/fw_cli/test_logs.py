@@ -28,10 +28,10 @@ def log_of(fw: CommandLine) -> Path:
     return fw.folder / "data" / "serve.log"
 
 
-@pytest.mark.parametrize("asked", [1, 2, 50, MANY - 1, MANY, MANY + 1])
-def test_logs_prints_last_lines(fw: CommandLine, asked: int) -> None:
+@pytest.mark.parametrize("count", [1, 2, 50, MANY - 1, MANY, MANY + 1])
+def test_logs_prints_last_lines(fw: CommandLine, count: int) -> None:
     lines = written(fw, MANY)
-    assert fw.done("logs", "-n", str(asked)).splitlines() == lines[-asked:]
+    assert fw.done("logs", "-n", str(count)).splitlines() == lines[-count:]
 
 
 def test_logs_prints_fifty_lines_by_default(fw: CommandLine) -> None:

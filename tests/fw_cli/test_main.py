@@ -96,7 +96,7 @@ def test_version_and_help_exist_as_options(fw: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "asked"),
+    ("typed", "command"),
     [
         (["help"], ["--help"]),
         (["help", "help"], ["--help"]),
@@ -104,8 +104,8 @@ def test_version_and_help_exist_as_options(fw: CommandLine) -> None:
         (["webhooks", "help", "add"], ["webhooks", "add", "--help"]),
     ],
 )
-def test_help_exists_as_command(fw: CommandLine, typed: list[str], asked: list[str]) -> None:
-    assert fw.done(*typed) == fw.done(*asked)
+def test_help_exists_as_command(fw: CommandLine, typed: list[str], command: list[str]) -> None:
+    assert fw.done(*typed) == fw.done(*command)
 
 
 def test_command_in_deleted_folder_is_refused(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ def test_shell_commits_wait_for_the_disk(fw: CommandLine, monkeypatch: pytest.Mo
 
 def test_shell_transactions_work_on_postgresql(fw: CommandLine, postgres_url: str) -> None:
     fw.environ["FW_DATABASE"] = postgres_url
-    asked = "fw.db.sql(\"SELECT current_setting('synchronous_commit') AS it\")[0]['it']"
-    assert typed(fw, asked) == (0, "'on'\n", "")
+    expression = "fw.db.sql(\"SELECT current_setting('synchronous_commit') AS it\")[0]['it']"
+    assert typed(fw, expression) == (0, "'on'\n", "")
     lines = ("begin()", role("a"), 'fw.get_doc("Role", "none")', "commit()", role("b"))
     code, out, _ = typed(fw, *lines)
     assert (code, out) == (1, "committed\n")

@@ -37,7 +37,7 @@ class ScriptedService:
     """Responds as fw does, with sessions that a test can end, and with given responses."""
 
     def __init__(self, *answers: Answer | Callable[[httpx.Request], httpx.Response]) -> None:
-        self.asked: list[httpx.Request] = []
+        self.requests: list[httpx.Request] = []
         self.answers = list(answers)
         self.live: set[str] = set()
         self.sign_ins = 0
@@ -45,7 +45,7 @@ class ScriptedService:
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         with self._lock:
-            self.asked.append(request)
+            self.requests.append(request)
             return self._answer(request)
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
@@ -71,7 +71,7 @@ class ScriptedService:
 
     @property
     def paths(self) -> list[str]:
-        return [request.url.path.rpartition("/")[2] for request in self.asked]
+        return [request.url.path.rpartition("/")[2] for request in self.requests]
 
 
 def sid_of(request: httpx.Request) -> str:
@@ -98,7 +98,7 @@ def by_password(service: ScriptedService, password: str = "right") -> FwClient:
 def test_client_signs_in_at_first_call() -> None:
     service = ScriptedService()
     ada = by_password(service)
-    assert service.asked == []
+    assert service.requests == []
     assert [ada.profile().name for _ in range(2)] == ["ada", "ada"]
     assert service.paths == ["login", *["core.services.profile.getMyProfile"] * 2]
 
@@ -142,7 +142,7 @@ def test_time_without_zone_is_refused() -> None:
     service = ScriptedService()
     with pytest.raises(ValueError, match="since must have a time zone"):
         client(service).webhooks.attempts(since=datetime.fromisoformat("2026-01-01"))
-    assert service.asked == []
+    assert service.requests == []
 
 
 def test_jobs_are_iterated_by_id() -> None:
@@ -154,16 +154,16 @@ def test_jobs_are_iterated_by_id() -> None:
 
     service = ScriptedService(page(9, 8), page(7), page())
     assert [job.id for job in client(service).jobs.iterate(state="failed", page=2)] == [9, 8, 7]
-    asked = [json.loads(request.content) for request in service.asked]
-    assert [each.get("before") for each in asked] == [None, 8, 7]
-    assert all((each["state"], each["limit"]) == ("failed", 2) for each in asked)
+    bodies = [json.loads(request.content) for request in service.requests]
+    assert [each.get("before") for each in bodies] == [None, 8, 7]
+    assert all((each["state"], each["limit"]) == ("failed", 2) for each in bodies)
 
 
 def test_refused_api_key_is_not_sent_again() -> None:
     service = ScriptedService(httpx.Response(401, json=SIGNED_OUT))
     with pytest.raises(Unauthenticated):
         client(service).profile()
-    assert len(service.asked) == 1
+    assert len(service.requests) == 1
 
 
 def test_close_ends_session() -> None:
@@ -190,7 +190,7 @@ def test_threads_of_a_client_share_one_sign_in() -> None:
     for each in threads:
         each.join()
     assert service.sign_ins == 1
-    assert len(service.asked) == 9
+    assert len(service.requests) == 9
 
 
 async def tasks_share_one_sign_in(spawn: Callable[..., Any]) -> None:
@@ -244,7 +244,7 @@ def test_async_client_retries_unavailable_service(library: str) -> None:
 def test_repetitions_of_call_have_same_request_id() -> None:
     service = ScriptedService(httpx.ReadTimeout("slow"))
     client(service).profile()
-    first, second = service.asked
+    first, second = service.requests
     assert first.headers["x-request-id"] == second.headers["x-request-id"]
 
 
@@ -253,7 +253,7 @@ def test_insert_is_not_repeated_after_lost_response() -> None:
     with pytest.raises(NotReached) as lost:
         client(service).documents.insert("Note", {"title": "x"})
     assert lost.value.sent
-    assert len(service.asked) == 1
+    assert len(service.requests) == 1
 
 
 @pytest.mark.parametrize("unsent", [httpx.ConnectError("no"), httpx.ConnectTimeout("no")])
@@ -267,13 +267,13 @@ def test_call_is_repeated_only_if_declared_repeatable() -> None:
         client(ScriptedService(httpx.ReadError("cut"))).call("shop.close")
     service = ScriptedService(httpx.ReadError("cut"), httpx.Response(200, json=5))
     assert client(service).call("shop.close", {"name": "SO-1"}, repeatable=True) == 5
-    assert json.loads(service.asked[1].content) == {"name": "SO-1"}
+    assert json.loads(service.requests[1].content) == {"name": "SO-1"}
 
 
 def test_emit_is_repeated_with_same_key() -> None:
     service = ScriptedService(httpx.ReadTimeout("slow"), recorded)
     made = client(service).webhooks.emit("order.paid", {"n": 1})
-    first, second = service.asked
+    first, second = service.requests
     assert first.content == second.content
     assert made == EventEmitted(made.key, (f"msg_{made.key}",))
 
@@ -291,7 +291,7 @@ def test_emit_many_sends_batches() -> None:
     events = [Event("order.paid", {}, key=str(n)) for n in range(2001)]
     results = client(service).webhooks.emit_many(iter(events))
     assert [each.key for each in results] == [str(n) for n in range(2001)]
-    assert len(service.asked) == 3
+    assert len(service.requests) == 3
 
 
 def test_emit_interrupted_has_results_and_unknown_events() -> None:
@@ -318,7 +318,7 @@ def test_client_follows_no_redirect() -> None:
     )
     with pytest.raises(Exception, match="without a redirect"):
         client(service).profile()
-    assert len(service.asked) == 1
+    assert len(service.requests) == 1
 
 
 def test_client_log_and_repr_contain_no_secret(caplog: pytest.LogCaptureFixture) -> None:
@@ -339,7 +339,7 @@ def test_given_httpx_client_stays_open_and_sends_no_cookie() -> None:
     service = ScriptedService()
     http = httpx.Client(transport=httpx.MockTransport(service), cookies={"sid": "other"})
     FwClient(URL, key="fwk_k", http=http).profile()
-    assert "cookie" not in service.asked[0].headers
+    assert "cookie" not in service.requests[0].headers
 
 
 def test_emit_many_splits_batch_that_records_too_much() -> None:
@@ -350,7 +350,7 @@ def test_emit_many_splits_batch_that_records_too_much() -> None:
     events = [Event("order.paid", {}, key=str(n)) for n in range(10)]
     results = client(service).webhooks.emit_many(events)
     assert [each.key for each in results] == [str(n) for n in range(10)]
-    sizes = [len(json.loads(each.content)["events"]) for each in service.asked]
+    sizes = [len(json.loads(each.content)["events"]) for each in service.requests]
     assert sizes == [10, 5, 5, 2, 3]
     service = ScriptedService(httpx.Response(422, json={"error": refusal}))
     with pytest.raises(EmitInterrupted):

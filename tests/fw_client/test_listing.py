@@ -44,9 +44,9 @@ def test_page_with_room_left_is_last() -> None:
 
 
 def test_name_is_requested_and_not_shown_unless_asked() -> None:
-    asked = position(fields=("title",))
-    assert json.loads(asked.call().query["fields"]) == ["title", "name"]
-    assert asked.shown({"title": "t", "name": "n"}) == {"title": "t"}
+    listed = position(fields=("title",))
+    assert json.loads(listed.call().query["fields"]) == ["title", "name"]
+    assert listed.shown({"title": "t", "name": "n"}) == {"title": "t"}
     assert position(fields=("name",)).shown({"name": "n"}) == {"name": "n"}
 
 

@@ -26,10 +26,10 @@ def call(*, repeatable: bool = True, **more: Any) -> Call[Any]:
     return Call("POST", "/x", lambda answer: answer, repeatable, **more)
 
 
-def drive(asked: Call[Any], *outcomes: HttpAnswer | NoAnswer) -> tuple[Any, list[float]]:
+def drive(operation: Call[Any], *outcomes: HttpAnswer | NoAnswer) -> tuple[Any, list[float]]:
     """The result of a call whose requests have these outcomes, and the waits between them."""
     left, waits = iter(outcomes), []
-    steps = requests(asked, POLICY, lambda: 0.0, "r1")
+    steps = requests(operation, POLICY, lambda: 0.0, "r1")
     step = next(steps)
     try:
         while True:

@@ -21,16 +21,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="those whose name holds it")
     parser.add_argument("--asvs", action="store_true", help="those of docs/asvs.toml alone")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at once")
-    asked = parser.parse_args(arguments)
-    wanted = [each for each in (ASVS if asked.asvs else ALL) if asked.only in each.name]
+    args = parser.parse_args(arguments)
+    faults = [each for each in (ASVS if args.asvs else ALL) if args.only in each.name]
     missed = 0
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        results = pool.map(lambda each: _how_found(each, asked.seeds), wanted)
-        for mutation, found in zip(wanted, results, strict=True):
+    with ThreadPoolExecutor(args.jobs) as pool:
+        results = pool.map(lambda each: _how_found(each, args.seeds), faults)
+        for mutation, found in zip(faults, results, strict=True):
             missed += found is None
             said = "MISSED" if found is None else "found"
             print(f"{said}: {mutation.name}: {(found or '')[:160]}", flush=True)
-    print(f"{len(wanted) - missed} of {len(wanted)} found")
+    print(f"{len(faults) - missed} of {len(faults)} found")
     return 1 if missed else 0
 
 

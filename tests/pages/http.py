@@ -137,11 +137,13 @@ def _response(operation: Mapping[str, Any]) -> Any:
 def _fields(schema: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield a row for each field. A field of a response that has a default is always there."""
     shape = schema or {}
-    asked = shape.get("additionalProperties") is False  # unknown fields of requests are refused
+    is_request = (
+        shape.get("additionalProperties") is False
+    )  # unknown fields of requests are refused
     for name, each in shape.get("properties", {}).items():
         kind = _kind(each)
-        if name not in shape.get("required", ()) and (asked or "default" not in each):
-            kind += ", optional" if asked else ", may be absent"
+        if name not in shape.get("required", ()) and (is_request or "default" not in each):
+            kind += ", optional" if is_request else ", may be absent"
         yield f"| `{name}` | {kind} | {plain(meaning(shape['title'], name) or '')} |"
 
 

@@ -109,8 +109,8 @@ def test_fw_in_unwritable_clone_names_owner_command(project: Path, site: Path) -
 
 def test_fw_script_requests_huge_pages_by_default(project: Path, site: Path) -> None:
     fw = project / "scripts" / "fw"
-    asked = "tunables=glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
-    assert asked in run(fw, cwd=site, GLIBC_TUNABLES="")
+    setting = "tunables=glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
+    assert setting in run(fw, cwd=site, GLIBC_TUNABLES="")
     assert "tunables=glibc.malloc.tcache_count=2" in run(
         fw, cwd=site, GLIBC_TUNABLES="glibc.malloc.tcache_count=2"
     )

@@ -87,8 +87,8 @@ def requirements(wheel: Path) -> list[Requirement]:
     with zipfile.ZipFile(wheel) as archive:
         (about,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         lines = archive.read(about).decode().splitlines()
-    asked = [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
-    return [Requirement(each) for each in asked]
+    specifiers = [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
+    return [Requirement(each) for each in specifiers]
 
 
 def needed(wheel: Path, *extras: str) -> dict[str, str]:
@@ -103,10 +103,10 @@ def needed(wheel: Path, *extras: str) -> dict[str, str]:
         name = canonicalize_name(requirement.name)
         library = distribution(name)
         found[name] = library.version
-        for wanted in {"", *requirement.extras}:
-            if (name, wanted) not in done:
-                done.add((name, wanted))
-                todo += [(Requirement(each), wanted) for each in library.requires or ()]
+        for extra_name in {"", *requirement.extras}:
+            if (name, extra_name) not in done:
+                done.add((name, extra_name))
+                todo += [(Requirement(each), extra_name) for each in library.requires or ()]
     return found
 
 
@@ -136,16 +136,16 @@ UNUSABLE = [  # an import or a command fails with it, or pip finds no matching l
 @pytest.mark.parametrize(("library", "version"), UNUSABLE)
 def test_wheel_excludes_unusable_library_versions(wheel: Path, library: str, version: str) -> None:
     """scripts/floors tests the allowed versions; this test keeps its findings (O-41)."""
-    asked = [each.specifier for each in requirements(wheel) if each.name == library]
-    assert asked
-    assert all(version not in each for each in asked)
+    specifiers = [each.specifier for each in requirements(wheel) if each.name == library]
+    assert specifiers
+    assert all(version not in each for each in specifiers)
 
 
 @pytest.mark.parametrize("library", ["h11", "quart", "quart-schema", "quart-trio", "werkzeug"])
 def test_wheel_limits_libraries_used_beyond_their_interface(wheel: Path, library: str) -> None:
-    asked = [each.specifier for each in requirements(wheel) if each.name == library]
-    assert asked
-    assert all("<" in {part.operator for part in each} for each in asked)
+    specifiers = [each.specifier for each in requirements(wheel) if each.name == library]
+    assert specifiers
+    assert all("<" in {part.operator for part in each} for each in specifiers)
 
 
 RUNTIME_ALONE = {"attrs", "idna", "msgspec", "outcome", "sniffio", "sortedcontainers", "trio"}

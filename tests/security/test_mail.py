@@ -58,8 +58,8 @@ def settings(folder: Path, authority: trustme.CA, port: int) -> dict[str, str]:
 
 def deliveries(client: httpx.Client) -> list[dict[str, Any]]:
     """The Email Deliveries so far, oldest first."""
-    wanted = {"fields": '["recipient", "template", "status", "error"]', "order_by": "creation asc"}
-    reply = client.get("/api/resource/Email Delivery", params=wanted)
+    query = {"fields": '["recipient", "template", "status", "error"]', "order_by": "creation asc"}
+    reply = client.get("/api/resource/Email Delivery", params=query)
     assert reply.status_code == 200, reply.text
     found = reply.json()["data"]
     return [
@@ -81,8 +81,8 @@ def test_recovery_link_reaches_only_recovered_mail_server(tmp_path: Path, port: 
         site.add_manager()
         site.start(**environ)
         with site.client() as client:
-            asked = client.post("/api/auth/forgot-password", json={"usr": "ADMIN"})
-            assert asked.json() == {"ok": True}
+            response = client.post("/api/auth/forgot-password", json={"usr": "ADMIN"})
+            assert response.json() == {"ok": True}
             (waiting,) = eventually(lambda: [d for d in deliveries(client) if d["error"]])
             assert (waiting["recipient"], waiting["template"], waiting["status"]) == (
                 "admin@example.test", "recovery", "Retrying",

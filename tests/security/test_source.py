@@ -214,8 +214,8 @@ def test_templates_are_files_of_the_package() -> None:
         for module, name in imported(tree)
         if module.partition(".")[0] == "jinja2" or (module, name) == ("string", "Template")
     }
-    wanted = {"DictLoader", "Environment", "StrictUndefined"}
-    assert names <= {("jinja2", name) for name in wanted}
+    expected = {"DictLoader", "Environment", "StrictUndefined"}
+    assert names <= {("jinja2", name) for name in expected}
     assert (
         found(lambda node: isinstance(node, ast.Attribute) and node.attr == "from_string") == set()
     )

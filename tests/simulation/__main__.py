@@ -18,19 +18,19 @@ DAY_SECONDS = 86_400.0
 
 def main(arguments: Sequence[str]) -> int:
     """Run the given seeds; return the exit code: 1 when a promise was broken."""
-    asked = _parser().parse_args(arguments)
-    seconds = SECONDS if asked.days is None else asked.days * DAY_SECONDS
+    args = _parser().parse_args(arguments)
+    seconds = SECONDS if args.days is None else args.days * DAY_SECONDS
     began, broken, done = time.monotonic(), 0, 0
-    for result in _results(asked.seeds, seconds, asked.jobs):
+    for result in _results(args.seeds, seconds, args.jobs):
         done += 1
-        if asked.trace:
+        if args.trace:
             print("\n".join(result.lines))
         if result.broken:
             broken += 1
-            print(_complaint(result, asked.days), flush=True)
-            if asked.first:
+            print(_complaint(result, args.days), flush=True)
+            if args.first:
                 return 1
-        elif asked.verbose or asked.trace:
+        elif args.verbose or args.trace:
             print(_line(result), flush=True)
     took = time.monotonic() - began
     print(f"{done} seeds, {broken} broken, {took:.1f} s")

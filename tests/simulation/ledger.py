@@ -206,8 +206,8 @@ class Ledger:
         if new.status == "Retrying":
             _expect(new.attempts < new.max_attempts, f"{name} retries after its last attempt")
             waits = (new.next_attempt or 0) - (new.last_attempt or 0)
-            wanted = self._rules.wait_ms(new.attempts)
-            _expect(waits == wanted, f"{name} waits {waits} ms after attempt {new.attempts}")
+            expected = self._rules.wait_ms(new.attempts)
+            _expect(waits == expected, f"{name} waits {waits} ms after attempt {new.attempts}")
         else:
             _expect(new.status in FINAL, f"{name} became {new.status}")
             _expect(new.next_attempt is None, f"{name} is {new.status}, and has a next attempt")

@@ -55,8 +55,8 @@ class Pacing:
         times.append(now)
         while times[0] <= now - SECOND_MS:
             times.popleft()
-        most = hook.rate_limit + max(1.0, hook.rate_limit / 10)
-        if len(times) > most:
+        limit = hook.rate_limit + max(1.0, hook.rate_limit / 10)
+        if len(times) > limit:
             raise BrokenPromise(
                 f"{len(times)} attempts of {job.partition} in a second; its limit is "
                 f"{hook.rate_limit}"

@@ -78,9 +78,9 @@ def _tickets(world: World) -> list[str]:
     found = []
     disabled = world.steady[1] in ledger.switched_off  # by ops.disableAfterDays
     for (title, event), count in world.promises.events.items():
-        most = count + world.promises.perhaps[title, event]
+        limit = count + world.promises.perhaps[title, event]
         least = 0 if disabled else count
-        if not least <= counts[title, event] <= most:
+        if not least <= counts[title, event] <= limit:
             found.append(f"{counts[title, event]} events {event} of {title}; it should be {count}")
     return found
 

@@ -18,7 +18,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="scripts/soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--picture", type=Path, help="a PNG to write, a strip for each number")
-    asked = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory(prefix="fw-soak-") as folder,
         LiveReceiver() as receiver,
@@ -27,16 +27,16 @@ def main(arguments: Sequence[str]) -> int:
         site.add_manager()
         site.start(FW_MODE="development")
         soak = Soak(site, receiver)
-        soak.run(asked.minutes * 60)
+        soak.run(args.minutes * 60)
     grown = soak.violations()
     for name, values in soak.series.items():
         print(
             f"{name:24} first {values[0]:10.1f}  most {max(values):10.1f}  last {values[-1]:10.1f}"
         )
     print(f"{soak.writes} notes written and deleted, {len(receiver.got)} events received")
-    if asked.picture is not None:
-        asked.picture.write_bytes(png_of(soak.series))
-        print(f"{asked.picture}: from the top: {', '.join(soak.series)}")
+    if args.picture is not None:
+        args.picture.write_bytes(png_of(soak.series))
+        print(f"{args.picture}: from the top: {', '.join(soak.series)}")
     print("\n".join(grown) or "flat after the first minute")
     return 1 if grown else 0
 

@@ -29,11 +29,11 @@ def png_of(series: Mapping[str, Sequence[float]]) -> bytes:
 def _strip(values: Sequence[float]) -> list[bytearray]:
     rows = [bytearray([_GROUND]) * WIDTH for _ in range(STRIP)]
     rows[-1] = bytearray([_FRAME]) * WIDTH
-    most = max(values, default=0.0) or 1.0
+    maximum = max(values, default=0.0) or 1.0
     before: int | None = None
     for x in range(WIDTH if values else 0):
         value = values[x * len(values) // WIDTH]
-        y = STRIP - 1 - _MARGIN - round(value / most * (STRIP - 1 - 2 * _MARGIN))
+        y = STRIP - 1 - _MARGIN - round(value / maximum * (STRIP - 1 - 2 * _MARGIN))
         low, high = sorted((y, y if before is None else before))
         for each in range(low, high + 1):
             rows[each][x] = _LINE

@@ -298,11 +298,11 @@ async def test_child_task_is_cancelled_after_shutdown_seconds(
     runtime: Runtime,
 ) -> None:
     diary: Diary = []
-    asked = trio.Event()
+    requested = trio.Event()
 
     async def graceful(*, task_status: TaskStatus) -> None:
         task_status.started()
-        await asked.wait()
+        await requested.wait()
         await trio.sleep(2)
         diary.append("graceful")
 
@@ -312,7 +312,7 @@ async def test_child_task_is_cancelled_after_shutdown_seconds(
         diary.append("never")
 
     specs = [
-        task_child("graceful", graceful, stop=asked.set),
+        task_child("graceful", graceful, stop=requested.set),
         task_child("deaf", deaf, stop=lambda: diary.append("asked"), shutdown_seconds=3.0),
     ]
     async with open_supervisor(runtime, "top", specs):
@@ -493,14 +493,14 @@ async def test_restart_delay_keeps_the_order_of_siblings(
 async def test_child_task_failure_during_stop_is_one_log_line(
     runtime: Runtime, log: LogBook
 ) -> None:
-    asked = trio.Event()
+    requested = trio.Event()
 
     async def run(*, task_status: TaskStatus) -> None:
         task_status.started()
-        await asked.wait()
+        await requested.wait()
         raise OSError("no disk")
 
-    async with open_supervisor(runtime, "top", [task_child("bad", run, stop=asked.set)]):
+    async with open_supervisor(runtime, "top", [task_child("bad", run, stop=requested.set)]):
         pass
     (entry,) = log.named("child_failed")
     assert (entry["child"], entry["error"]) == ("bad", "OSError: no disk")
@@ -511,7 +511,7 @@ async def test_child_stop_failure_is_logged_once_without_restart(
     runtime: Runtime, log: LogBook
 ) -> None:
     """The child is stopped with its sibling, and again with the tree before it was restarted."""
-    fail, asked = trio.Event(), trio.Event()
+    fail, requested = trio.Event(), trio.Event()
 
     async def fails(*, task_status: TaskStatus) -> None:
         nonlocal fail
@@ -521,14 +521,14 @@ async def test_child_stop_failure_is_logged_once_without_restart(
         raise OSError("no disk")
 
     async def stops_badly(*, task_status: TaskStatus) -> None:
-        nonlocal asked
+        nonlocal requested
         task_status.started()
-        await asked.wait()
-        asked = trio.Event()
+        await requested.wait()
+        requested = trio.Event()
         raise OSError("no disk")
 
     def stop() -> None:
-        asked.set()
+        requested.set()
 
     specs = [task_child("first", fails), task_child("bad", stops_badly, stop=stop)]
     async with open_supervisor(

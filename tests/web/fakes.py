@@ -95,7 +95,7 @@ class FakeGateway:
         self.refuse: BaseException | None = None
         self.attempts: list[SignInAttempt] = []
         self.ended: list[str] = []
-        self.asked: list[tuple[object, ...]] = []
+        self.calls: list[tuple[object, ...]] = []
         self.request_ids: list[str] = []
         self.webhooks = FakeWebhooks()
         self.functions: dict[str, Whitelisted] = {}
@@ -126,22 +126,22 @@ class FakeGateway:
         self.ended.append(sid)
 
     async def ask(self, usr: str, address: str) -> None:
-        self.asked.append(("forgot_password", usr, address))
+        self.calls.append(("forgot_password", usr, address))
 
     async def link_facts(self, token: str, address: str) -> LinkFacts:
-        self.asked.append(("link_facts", token, address))
+        self.calls.append(("link_facts", token, address))
         if token != TOKEN:
             raise InvalidTokenError
         return LinkFacts(LinkKind.RECOVERY, ANN.name, ANN.full_name, ANN.email, EXPIRES)
 
     async def reset(self, token: str, password: str, address: str, request_id: str) -> None:
-        self.asked.append(("reset_password", token, password, address))
+        self.calls.append(("reset_password", token, password, address))
         await self.link_facts(token, address)
 
     async def accept(
         self, token: str, password: str, full_name: str | None, address: str, request_id: str
     ) -> None:
-        self.asked.append(("accept_invite", token, password, full_name, address))
+        self.calls.append(("accept_invite", token, password, full_name, address))
         await self.link_facts(token, address)
 
     async def authenticate(self, sid: str) -> Caller:
@@ -150,13 +150,13 @@ class FakeGateway:
         return Caller(ANN.name, self.roles, session="handle")
 
     async def caller(self, key: str, address: str) -> Caller:
-        self.asked.append(("authenticate_key", key, address))
+        self.calls.append(("authenticate_key", key, address))
         if key != KEY:
             raise AuthenticationError("This API key is not valid.")
         return Caller(ANN.name, self.roles, api_key="0" * 12)
 
     async def change_password(self, change: PasswordChange) -> PasswordChanged:
-        self.asked.append(("change_password", change))
+        self.calls.append(("change_password", change))
         if change.current != PASSWORD:
             raise AuthenticationError("The current password is wrong.")
         return PasswordChanged(2)
@@ -182,11 +182,11 @@ class FakeGateway:
     async def prepare(
         self, caller: Caller, doctype: str, name: str | None, body: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        self.asked.append(("prepare", caller.user, doctype, name))
+        self.calls.append(("prepare", caller.user, doctype, name))
         return {**body, "new_password": "hashed"} if "new_password" in body else body
 
     async def replay(self, caller: Caller, delivery: str, request_id: str) -> Replayed:
-        self.asked.append(("replay", caller.user, delivery, request_id))
+        self.calls.append(("replay", caller.user, delivery, request_id))
         if self.refuse is not None:
             raise self.refuse
         return Replayed(delivery)
@@ -194,13 +194,13 @@ class FakeGateway:
     async def pause_webhook(
         self, caller: Caller, webhook: str, seconds: int | None, request_id: str
     ) -> WebhookPause:
-        self.asked.append(("pause_webhook", caller.user, webhook, seconds, request_id))
+        self.calls.append(("pause_webhook", caller.user, webhook, seconds, request_id))
         if self.refuse is not None:
             raise self.refuse
         return WebhookPause(webhook, EXPIRES, None)
 
     async def resume_webhook(self, caller: Caller, webhook: str, request_id: str) -> WebhookPause:
-        self.asked.append(("resume_webhook", caller.user, webhook, request_id))
+        self.calls.append(("resume_webhook", caller.user, webhook, request_id))
         if self.refuse is not None:
             raise self.refuse
         return WebhookPause(webhook)
@@ -215,8 +215,8 @@ class FakeGateway:
         version: int | None = None,
     ) -> SecretRotation:
         given = () if version is None else (version,)
-        asked = ("rotate", caller.user, webhook, secret, overlap_hours, request_id, *given)
-        self.asked.append(asked)
+        call = ("rotate", caller.user, webhook, secret, overlap_hours, request_id, *given)
+        self.calls.append(call)
         if self.refuse is not None:
             raise self.refuse
         until = "2026-03-01T12:00:00.000Z" if overlap_hours else None
@@ -225,13 +225,13 @@ class FakeGateway:
     async def cancel_delivery(
         self, caller: Caller, delivery: str, request_id: str
     ) -> DeliveryStatus:
-        self.asked.append(("cancel_delivery", caller.user, delivery, request_id))
+        self.calls.append(("cancel_delivery", caller.user, delivery, request_id))
         if self.refuse is not None:
             raise self.refuse
         return DeliveryStatus.FAILED
 
     async def erase(self, caller: Caller, delivery: str, request_id: str) -> str:
-        self.asked.append(("erase", caller.user, delivery, request_id))
+        self.calls.append(("erase", caller.user, delivery, request_id))
         if self.refuse is not None:
             raise self.refuse
         return "2026-02-28T12:00:00.000Z"
@@ -240,7 +240,7 @@ class FakeGateway:
         return "whsec_made"
 
     async def test_webhook(self, caller: Caller, webhook: str, request_id: str) -> TestEventResult:
-        self.asked.append(("test_webhook", caller.user, webhook, request_id))
+        self.calls.append(("test_webhook", caller.user, webhook, request_id))
         if self.refuse is not None:
             raise self.refuse
         return TestEventResult(None, "timeout: late.", StepTimes(dns=1.5, connect=2.0))
@@ -286,18 +286,18 @@ class FakeDocuments:
 
     def __init__(self) -> None:
         self.held: dict[str, dict[str, Any]] = {}
-        self.asked: list[tuple[str, Any]] = []
+        self.calls: list[tuple[str, Any]] = []
         self.versions: list[int | None] = []
         self.refuse: FwError | None = None
 
     def list_documents(self, fw: Any, doctype: str, listing: Mapping[str, Any]) -> dict[str, Any]:
         assert not fw.writes
-        self.asked.append((doctype, dict(listing)))
+        self.calls.append((doctype, dict(listing)))
         return {"data": list(self.held.values()), "total": len(self.held)}
 
     def insert(self, fw: Any, doctype: str, body: Mapping[str, Any]) -> dict[str, Any]:
         assert fw.writes
-        self.asked.append((doctype, dict(body)))
+        self.calls.append((doctype, dict(body)))
         self.held[body["name"]] = {"doctype": doctype, "owner": fw.user, **body}
         return self.held[body["name"]]
 

@@ -80,8 +80,8 @@ async def test_app_answers_405_with_the_allowed_verbs(
 async def test_app_answers_options_with_verbs_and_head_as_get(client: AppClient) -> None:
     reply = await client.ask("OPTIONS", "/api/resource/Order")
     assert (reply.status, reply.header("Allow")) == (204, "GET, POST, HEAD, OPTIONS")
-    asked = await client.ask("OPTIONS", "/api/resource/Order?limit=5&any=1")
-    assert (asked.status, asked.header("Allow")) == (204, "GET, POST, HEAD, OPTIONS")
+    response = await client.ask("OPTIONS", "/api/resource/Order?limit=5&any=1")
+    assert (response.status, response.header("Allow")) == (204, "GET, POST, HEAD, OPTIONS")
     assert (await client.ask("HEAD", "/api/health")).status == 200
 
 

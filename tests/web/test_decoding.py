@@ -55,7 +55,7 @@ async def test_query_is_decoded_once(client: AppClient, documents: FakeDocuments
     assert (
         await client.ask("GET", f"/api/resource/Order?filters={encoded}", sid=SID)
     ).status == 200
-    ((_, listing),) = documents.asked
+    ((_, listing),) = documents.calls
     assert listing == {"filters": json.loads(filters)}
 
 

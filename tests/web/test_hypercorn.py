@@ -65,8 +65,8 @@ def echo(method: str, query: bytes, body: bytes) -> dict[str, str]:
 
 def our_app() -> FrontEnd:
     async def handle(exchange: Exchange) -> Response:
-        asked = exchange.request
-        return json_response(echo(asked.method, asked.query_string, exchange.body or b""))
+        requested = exchange.request
+        return json_response(echo(requested.method, requested.query_string, exchange.body or b""))
 
     def read(body: bytes) -> bytes:
         return b"" if body == b"{}" else body  # a missing body is read as {}

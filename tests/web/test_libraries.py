@@ -68,8 +68,8 @@ def test_installed_version_is_below_the_ceiling_of_pyproject(name: str) -> None:
     """Each excludes the minor version after the installed one, which may change what is used."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["service"], *extras["dev"]]
-    (line,) = [each for each in wanted if re.match(rf"{name}(?:\[\w+\])?>=", each)]
+    requirements = [*project["dependencies"], *extras["service"], *extras["dev"]]
+    (line,) = [each for each in requirements if re.match(rf"{name}(?:\[\w+\])?>=", each)]
     ceiling = line.rpartition("<")[2]
     assert re.fullmatch(r"[\d.]+", ceiling), line
     major, minor, *_ = numbers(version(name))

@@ -141,9 +141,9 @@ async def test_headers_of_invalid_requests_are_those_of_all(
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "null"])
 async def test_headers_open_no_response_to_other_origins(client: AppClient, origin: str) -> None:
-    asked = [("Origin", origin), ("Access-Control-Request-Method", "POST")]
+    headers = [("Origin", origin), ("Access-Control-Request-Method", "POST")]
     for method, path in (("OPTIONS", "/api/login"), ("GET", "/api/boot"), ("POST", "/api/login")):
-        reply = await client.ask(method, path, headers=asked, sid=SID)
+        reply = await client.ask(method, path, headers=headers, sid=SID)
         assert not [name for name, _ in reply.headers if name.startswith("access-control-")]
 
 

@@ -130,7 +130,7 @@ async def test_sign_in_and_sign_out_clear_two_cookies_unread(
             "sid=; Max-Age=0; Path=/; Domain=example.org",
         ]
     assert cleared(signed_in)[-1].startswith(f"sid={SID}; Max-Age=2592000; ")
-    assert not [call for call in gateway.asked if call[0] == "authenticate_key"]
+    assert not [call for call in gateway.calls if call[0] == "authenticate_key"]
 
 
 async def test_duplicate_cookies_are_400_elsewhere_and_cleared(site: AppClient) -> None:

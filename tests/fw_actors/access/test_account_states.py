@@ -155,9 +155,9 @@ async def test_account_condition_filter_agrees_with_the_states(site: VirtualSite
     everybody = await site.do(lambda fw: [row["name"] for row in fw.get_all("User")])
     states = await site.site.store.read(partial(states_of(site).of, names=everybody))
     for condition in AccountCondition:
-        wanted = sorted(name for name, each in states.items() if each.condition == condition)
-        assert await chosen(site, condition) == wanted
-        assert wanted
+        expected = sorted(name for name, each in states.items() if each.condition == condition)
+        assert await chosen(site, condition) == expected
+        assert expected
     await trio.sleep(60)
     assert await chosen(site, AccountCondition.LOCKED) == []
     assert await chosen(site, AccountCondition.INVITED) == []

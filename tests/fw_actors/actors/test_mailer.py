@@ -190,14 +190,14 @@ async def test_mail_in_progress_is_recorded_after_deletion_of_user(
         assert len(site.transport.taken) == 1
 
 
-@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("is_requested", [True, False])
 async def test_mail_to_disabled_user_is_withdrawn(
-    asked: bool, tmp_path: Path, autojump_clock: MockClock
+    is_requested: bool, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """A disabled account's links end (A-20), and its messages are withdrawn (O-61)."""
     async with mail_site(tmp_path, RecordingTransport(outcomes=[BUSY])) as site:
         await site.add_account("anna")
-        if asked:
+        if is_requested:
             await site.recover("anna")
         else:
             await site.do(lambda fw: site.link_mail.send(fw, LinkKind.RECOVERY, "anna"))

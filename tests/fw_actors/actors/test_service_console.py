@@ -132,7 +132,7 @@ class SlowPeerProcess:
 
     def __init__(self) -> None:
         self.place = ProcessPlace(1, 2)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def register(self, what: str, handler: RequestHandler) -> None:
         """Ignore the registration."""
@@ -140,7 +140,7 @@ class SlowPeerProcess:
     async def gather(
         self, what: str, argument: object = None, *, to: int | None = None
     ) -> PeerAnswers:
-        self.asked.append(what)
+        self.requests.append(what)
         await trio.sleep(1)
         return PeerAnswers({2: msgspec.to_builtins(view_of())})
 
@@ -166,7 +166,7 @@ async def test_service_console_watchers_share_request_to_other_processes(
     async with trio.open_nursery() as nursery:
         for _ in range(2):
             nursery.start_soon(watch)
-    assert (seen, other.asked) == ([5, 5], ["view"])
+    assert (seen, other.requests) == ([5, 5], ["view"])
     await watch()
     await watch()  # a slow watcher, for which a newer view exists
-    assert (seen, other.asked) == ([5, 5, 6, 6], ["view", "view"])
+    assert (seen, other.requests) == ([5, 5, 6, 6], ["view", "view"])

@@ -66,12 +66,12 @@ def words(kind: Kind) -> str:
             text = f"text of at most {longest:,} characters"
         case WordKind(choices):
             text = " or ".join(f'"{word}"' for word in choices)
-        case HostsKind(most):
-            return f"at most {most} hosts"
+        case HostsKind(limit):
+            return f"at most {limit} hosts"
         case ProxyKind():
             return "a URL such as `http://proxy.example.org:3128`"
-        case NetworksKind(most):
-            text = f"at most {most} networks"
+        case NetworksKind(limit):
+            text = f"at most {limit} networks"
         case _:
             raise AssertionError(f"no words for {kind}")
     return text

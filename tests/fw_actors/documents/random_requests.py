@@ -67,7 +67,7 @@ class RandomRequests:
         """Return True with this probability."""
         return self.random.random() < probability
 
-    def text(self, most: int = 3) -> str:
+    def text(self, limit: int = 3) -> str:
         """Return a text, rarely one that no field takes."""
         draw = self.random
         if self.chance(0.1):
@@ -75,7 +75,7 @@ class RandomRequests:
         if self.chance(0.05):
             return str(draw.choice(CHARACTERS)) * draw.choice(_LENGTHS)
         characters = draw.choice(_ALIKE) if self.chance(0.3) else CHARACTERS
-        text = "".join(draw.choices(characters, k=draw.randint(1, most)))
+        text = "".join(draw.choices(characters, k=draw.randint(1, limit)))
         return text + draw.choice(REFUSED) if self.chance(0.02) else text
 
     def quoted(self, text: str) -> str:

@@ -374,8 +374,8 @@ BAD_LISTINGS: list[tuple[dict[str, Any], str]] = [
 
 async def test_rest_list_refuses_invalid_argument_and_names_it(desk: ShopSite) -> None:
     for listing, key in BAD_LISTINGS:
-        asked = partial(rest.list_documents, doctype=ORDER, listing=listing)
-        refusal = await refused(desk, asked)
+        list_orders = partial(rest.list_documents, doctype=ORDER, listing=listing)
+        refusal = await refused(desk, list_orders)
         assert isinstance(refusal, BadRequestError), listing
         assert refusal.extra == {"field": key}
 

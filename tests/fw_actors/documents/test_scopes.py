@@ -55,8 +55,8 @@ async def test_list_of_scoped_doctype_holds_permitted_names(populated: ShopSite)
 
 
 async def test_list_omits_documents_linked_beyond_scopes(populated: ShopSite) -> None:
-    wanted = {"order_by": "name", "limit": 2}
-    found = await populated.do(lambda fw: rest.list_documents(fw, ORDER, wanted), "sam")
+    query = {"order_by": "name", "limit": 2}
+    found = await populated.do(lambda fw: rest.list_documents(fw, ORDER, query), "sam")
     assert (names(found["data"]), found["total"]) == ([NEAR, NONE], 3)
     found = await populated.do(lambda fw: fw.get_list(ORDER, order_by="name"), "sam")
     assert names(found) == [NEAR, NONE, LINES]

@@ -199,11 +199,11 @@ async def answers(site: HttpSite, requests: Iterator[Request]) -> list[tuple[Req
 async def _listed(site: HttpSite, target: str) -> tuple[int, Any]:
     """Answer a list whose address is longer than a head may be, as Python code asks for it."""
     query = dict(parse_qsl(target.partition("?")[2]))
-    asked = {
+    request = {
         k: json.loads(v) if k in ("filters", "fields", "limit") else v for k, v in query.items()
     }
     try:
-        answer = await site.site.read("boss", lambda fw: rest.list_documents(fw, "Sample", asked))
+        answer = await site.site.read("boss", lambda fw: rest.list_documents(fw, "Sample", request))
     except FwError as refusal:
         return refusal.status, str(refusal)
     return 200, answer

@@ -76,20 +76,20 @@ async def test_hash_slots_limit_parallel_hashes() -> None:
     assert (gate.slots.running, gate.slots.waiting) == (0, 0)
 
 
-@pytest.mark.parametrize(("queue", "most"), [(HashQueue.SIGN_IN, 64), (HashQueue.RECOVERY, 16)])
+@pytest.mark.parametrize(("queue", "limit"), [(HashQueue.SIGN_IN, 64), (HashQueue.RECOVERY, 16)])
 async def test_hash_slots_refuse_at_once_if_the_queue_is_full(
-    gate: HashGate, queue: HashQueue, most: int
+    gate: HashGate, queue: HashQueue, limit: int
 ) -> None:
     """At most 64 sign-ins wait, and 16 recoveries and password changes, then 503 (A-113, A-114)."""
     async with trio.open_nursery() as nursery:
-        for number in range(1 + most):
+        for number in range(1 + limit):
             nursery.start_soon(gate.run, f"{number}", queue)
-        await until(lambda: gate.slots.waiting == most)
+        await until(lambda: gate.slots.waiting == limit)
         before = gate.slots.begun
         with pytest.raises(OverloadedError):
             await gate.run("one too many", queue)
         assert gate.slots.begun == before
-        gate.open(1 + most)
+        gate.open(1 + limit)
     assert "one too many" not in gate.entered
 
 

@@ -104,18 +104,18 @@ async def test_post_never_waits_while_thread_is_not_busy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "most"),
+    ("load", "limit"),
     [
         (BUSY_LOAD, WAITS_PER_CONNECTION),
         (SATURATED_LOAD - 0.01, WAITS_PER_CONNECTION),
         (SATURATED_LOAD, WAITS_WHEN_SATURATED),
     ],
 )
-async def test_origin_gets_another_connection_after_so_many_waits(load: float, most: int) -> None:
+async def test_origin_gets_another_connection_after_so_many_waits(load: float, limit: int) -> None:
     async with opened_pool(load=load) as pool:
         in_use(pool, 1)
-        waits = [pool.begin_wait(HERE) for _ in range(2 * (most + 1))]
-        assert [number for number, wait in enumerate(waits) if not wait] == [most, 2 * most + 1]
+        waits = [pool.begin_wait(HERE) for _ in range(2 * (limit + 1))]
+        assert [number for number, wait in enumerate(waits) if not wait] == [limit, 2 * limit + 1]
 
 
 async def test_longest_waiting_post_is_served_first(pool: Pool) -> None:

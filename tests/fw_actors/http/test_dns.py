@@ -20,14 +20,14 @@ class ScriptedNameServer:
     """A name server that answers, refuses, or hangs until it is released."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.queries: list[str] = []
         self.at_once = self.peak = 0
         self._lock = threading.Lock()
         self._go = threading.Event()
 
     def lookup(self, host: str, port: int) -> Sequence[Address]:
         with self._lock:
-            self.asked.append(host)
+            self.queries.append(host)
             self.at_once += 1
             self.peak = max(self.peak, self.at_once)
         try:
@@ -93,7 +93,7 @@ async def test_resolver_shares_concurrent_lookups(
         await trio.testing.wait_all_tasks_blocked()
         assert resolver.statistics().waiting == 20
         names.release()
-    assert names.asked == ["dead.but.shared"]
+    assert names.queries == ["dead.but.shared"]
 
 
 async def test_resolver_abandoned_lookup_keeps_only_its_thread(
@@ -138,7 +138,7 @@ async def test_resolver_uses_at_most_two_threads_per_name(
     assert resolver.statistics().threads == 2
     names.release()
     await settled(resolver)
-    assert names.asked == ["dead", "dead"]
+    assert names.queries == ["dead", "dead"]
 
 
 async def test_resolver_shares_lookup_of_name_between_ports(
@@ -187,7 +187,7 @@ async def test_resolver_never_exceeds_thread_limit(
         await trio.testing.wait_all_tasks_blocked(0.02)
         assert resolver.statistics().threads == 2
         names.release()
-    assert (names.peak, len(names.asked)) == (2, 6)
+    assert (names.peak, len(names.queries)) == (2, 6)
 
 
 async def test_resolver_skips_abandoned_waiting_lookups(
@@ -199,7 +199,7 @@ async def test_resolver_skips_abandoned_waiting_lookups(
         await abandon(resolver, f"late{number}")
     names.release()
     await settled(resolver)
-    assert names.asked == ["dead"]
+    assert names.queries == ["dead"]
 
 
 def test_system_lookup_returns_distinct_localhost_addresses() -> None:

@@ -544,7 +544,7 @@ async def test_open_sender_ends_waiting_post_at_exit() -> None:
         await connection.request()
         await connection.answer(OK)
         await connection.request()
-        asked.set()
+        requested.set()
         await trio.sleep_forever()
 
     async def post(sender: Sender, receiver: SocketReceiver) -> None:
@@ -554,12 +554,12 @@ async def test_open_sender_ends_waiting_post_at_exit() -> None:
             reported.append(str(error))
             ended.set()
 
-    asked, ended = trio.Event(), trio.Event()
+    requested, ended = trio.Event(), trio.Event()
     async with receiving(script) as receiver, trio.open_nursery() as nursery:
         async with open_sender() as sender:
             await post(sender, receiver)
             nursery.start_soon(post, sender, receiver)
-            await asked.wait()
+            await requested.wait()
         with trio.fail_after(30):
             await ended.wait()
         nursery.cancel_scope.cancel()

@@ -46,21 +46,21 @@ def plan(tx: Tx, statement: Statement, params: dict[str, Any]) -> str:
 
 def statements_of(tx: Any, step: Batch) -> list[tuple[Statement, dict[str, Any]]]:
     """Run a step; the statements that it ran, with values."""
-    asked: list[tuple[Statement, dict[str, Any]]] = []
+    queries: list[tuple[Statement, dict[str, Any]]] = []
     rows, run_many = tx.rows, tx.run_many
 
     def read(statement: Statement, /, **params: Any) -> Any:
-        asked.append((statement, params))
+        queries.append((statement, params))
         return rows(statement, **params)
 
     def run(statement: Statement, params: list[dict[str, Any]], /) -> None:
-        asked.append((statement, params[0]))
+        queries.append((statement, params[0]))
         run_many(statement, params)
 
     tx.rows, tx.run_many = read, run
     assert step(tx) == BATCH
     tx.rows, tx.run_many = rows, run_many
-    return asked
+    return queries
 
 
 async def test_audit_sweep_finds_by_time_and_deletes_by_name(busy: VirtualSite) -> None:

@@ -36,9 +36,9 @@ async def ten(site: VirtualSite, few: None) -> VirtualSite:
 
 
 async def listed(site: VirtualSite, *filters: Any, **more: Any) -> ListPage:
-    asked = {"order_by": None, "limit": 3, "start": 0, **more}
-    user = asked.pop("user", "Administrator")
-    return await site.do(lambda fw: list_page(fw, DELIVERY, filters, SEEN, **asked), user)
+    options = {"order_by": None, "limit": 3, "start": 0, **more}
+    user = options.pop("user", "Administrator")
+    return await site.do(lambda fw: list_page(fw, DELIVERY, filters, SEEN, **options), user)
 
 
 @pytest.mark.parametrize(

@@ -381,12 +381,12 @@ async def test_delivery_pages_are_read_in_index_order(
     fields = ["name", "event", "status"]
 
     def explained(fw: Any) -> list[Access]:
-        asked = (fw, "Webhook Delivery", filters, fields, None, 50, 0)
-        return accesses(fw.tx, lambda: list_page(*asked))
+        arguments = (fw, "Webhook Delivery", filters, fields, None, 50, 0)
+        return accesses(fw.tx, lambda: list_page(*arguments))
 
     found = await site.do(explained)
     read = [each for each in found if each.table == "doc_webhook_delivery"]
-    wanted = {name for name, *_ in filters}
-    assert all(each.sought >= wanted for each in read), read
+    filtered = {name for name, *_ in filters}
+    assert all(each.sought >= filtered for each in read), read
     steps = [each.step for each in found]
     assert not any("Seq Scan" in step or "FOR ORDER BY" in step for step in steps), steps

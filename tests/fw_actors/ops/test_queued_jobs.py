@@ -46,8 +46,8 @@ async def failed_job(site: VirtualSite) -> int:
     return await site.site.store.write(work)
 
 
-async def listed(site: VirtualSite, **asked: Any) -> list[JobFacts]:
-    return await site.do(lambda fw: site.site.jobs.listed(fw, JobFilter(**asked)))
+async def listed(site: VirtualSite, **job_filter: Any) -> list[JobFacts]:
+    return await site.do(lambda fw: site.site.jobs.listed(fw, JobFilter(**job_filter)))
 
 
 async def audited(site: VirtualSite) -> list[tuple[Any, ...]]:
@@ -175,9 +175,9 @@ async def test_retry_matching_leaves_one_audit_event(site: VirtualSite) -> None:
         write(tx, "notes.other", next_at=tx.now + 5000)
 
     await site.site.store.write(work)
-    asked = JobFilter(state="failed", function=REPORT)
-    assert await site.do(lambda fw: site.site.jobs.retry_matching(fw, asked)) == (3, None)
-    assert await site.do(lambda fw: site.site.jobs.retry_matching(fw, asked)) == (0, None)
+    job_filter = JobFilter(state="failed", function=REPORT)
+    assert await site.do(lambda fw: site.site.jobs.retry_matching(fw, job_filter)) == (3, None)
+    assert await site.do(lambda fw: site.site.jobs.retry_matching(fw, job_filter)) == (0, None)
     assert [job.state for job in await listed(site)] == ["scheduled", "ready", "ready", "ready"]
     assert await audited(site) == [("job.retry", "")]
 
@@ -223,13 +223,13 @@ async def test_job_operations_require_an_unscoped_system_manager(site: VirtualSi
 
 async def test_job_list_names_a_bad_filter_or_limit(site: VirtualSite) -> None:
     control = site.site.jobs
-    for field, asked, limit in (
+    for field, job_filter, limit in (
         ("queue", JobFilter(queue="webhook"), 1),
         ("state", JobFilter(state="done"), 1),
         ("limit", JobFilter(), 501),
     ):
         with pytest.raises(BadRequestError) as refused:
-            await site.do(partial(control.listed, filters=asked, limit=limit))
+            await site.do(partial(control.listed, filters=job_filter, limit=limit))
         assert refused.value.extra["field"] == field
 
 

@@ -39,10 +39,10 @@ def test_event_name_refuses_reserved_prefix(name: str) -> None:
 @given(st.text(st.sampled_from("ad0_.oc\nD"), max_size=8))
 def test_event_name_matches_documented_grammar(name: str) -> None:
     grammar = re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*", name)
-    wanted = grammar is not None and not name.startswith("doc.")
+    expected = grammar is not None and not name.startswith("doc.")
     try:
         validate_event_name(name)
         taken = True
     except UnusableEventNameError:
         taken = False
-    assert taken is wanted
+    assert taken is expected

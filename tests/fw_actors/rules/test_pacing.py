@@ -27,9 +27,9 @@ def requests_in(seconds: int, rate: int, *, seed: int, processes: int = 2) -> in
     while min(looks) < NOW + seconds * 1000:
         now = min(looks)
         allowance = rate_allowance(rate, used, now)
-        wanted = min(allowance.requests, random.randint(1, 200))
-        used, count = allowance.used_after(wanted), count + wanted
-        soonest = allowance.next_at(wanted) if wanted == allowance.requests else now + 5
+        requested = min(allowance.requests, random.randint(1, 200))
+        used, count = allowance.used_after(requested), count + requested
+        soonest = allowance.next_at(requested) if requested == allowance.requests else now + 5
         looks[looks.index(now)] = max(now + 1, soonest + random.randint(0, 20))
     return count
 

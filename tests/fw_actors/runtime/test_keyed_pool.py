@@ -65,14 +65,14 @@ async def test_keyed_pool_runs_keys_concurrently_and_messages_of_one_key_seriall
     runtime: Runtime,
 ) -> None:
     running: Counter[str] = Counter()
-    most: list[int] = []
+    totals: list[int] = []
 
     class CountedNaps(SampleActor):
         async def nap(self, message: Nap) -> int:
             key = self.context.key or ""
             running[key] += 1
             assert running[key] == 1
-            most.append(running.total())
+            totals.append(running.total())
             await trio.sleep(message.seconds)
             running[key] -= 1
             return 1
@@ -82,7 +82,7 @@ async def test_keyed_pool_runs_keys_concurrently_and_messages_of_one_key_seriall
         for key in range(100):
             pool[str(key)].tell(Nap(1.0))
     await trio.sleep(3.5)
-    assert max(most) == 100
+    assert max(totals) == 100
     assert runtime.snapshot().tree[0].handled == 300
 
 
@@ -402,16 +402,16 @@ async def test_keyed_pool_passivates_in_steps(
         clock = trio.lowlevel.current_clock()
         assert isinstance(clock, MockClock)
         clock.jump(61.0)
-    most, last = 0, 1000
+    peak, last = 0, 1000
     for _ in range(1000):
         if by_close:
             await trio.lowlevel.checkpoint()
         else:
             await trio.sleep(1e-6)
         idle = pool.statistics().idle
-        most, last = max(most, last - idle), idle
+        peak, last = max(peak, last - idle), idle
     assert last == 0
-    assert most <= 2 * 128  # the last step of one pass of trio and the first of the next one
+    assert peak <= 2 * 128  # the last step of one pass of trio and the first of the next one
     await pool.close()
     assert len(pool) == 0
 
@@ -529,11 +529,11 @@ async def test_keyed_pool_bounds_actors_that_messages_call_back_while_they_leave
 ) -> None:
     """R-52: at most twice the capacity, whatever is called back."""
     pool = KeyedPool(runtime, "p", lambda key: LeavingSlowly([]), capacity=2, idle_seconds=0.1)
-    most = 0
+    peak = 0
     for number in range(50):
         for key in (*range(number % 7), number):
             pool.tell(str(key), DiaryNote(1))
-            most = max(most, len(pool))
+            peak = max(peak, len(pool))
         await trio.sleep(0.15)
-    assert most == 4
+    assert peak == 4
     await pool.close()

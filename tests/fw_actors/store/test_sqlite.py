@@ -160,16 +160,16 @@ async def test_group_commit_syncs_durable_writes_only(
     async def write(number: int, durable: bool) -> None:
         found[number] = await store.write(level, durable=durable)
 
-    wanted = [True, False, False, True, False, True, True]
+    expected = [True, False, False, True, False, True, True]
     async with open_store() as store, trio.open_nursery() as nursery:
         nursery.start_soon(store.write, hold)
         await trio.to_thread.run_sync(inside.wait, 10)
-        for number, durable in enumerate(wanted):
+        for number, durable in enumerate(expected):
             nursery.start_soon(write, number, durable)
         await trio.testing.wait_all_tasks_blocked()
         gate.set()
-    assert [found[number] for number in range(len(wanted))] == [
-        full if durable else normal for durable in wanted
+    assert [found[number] for number in range(len(expected))] == [
+        full if durable else normal for durable in expected
     ]
 
 

@@ -59,8 +59,8 @@ async def test_transaction_accepts_sqlalchemy_constructs(store: Store) -> None:
     def work(tx: Tx) -> Any:
         changed = tx.run(insert(NOTES).values(owner="ada", text="50%"))
         returned = tx.run(insert(NOTES).values(owner="ada", text="b").returning(NOTES.c.id))
-        wanted = select(NOTES.c.text).where(NOTES.c.text.in_(["50%", "zz"]))
-        return changed, returned, tx.rows(wanted)
+        query = select(NOTES.c.text).where(NOTES.c.text.in_(["50%", "zz"]))
+        return changed, returned, tx.rows(query)
 
     assert await store.write(work) == (1, 1, [("50%",)])
 
@@ -218,8 +218,8 @@ async def test_stored_value_reads_back_with_equal_type(store: Store, value: Any)
         tx.run(CreateTable(table))
         for number, each in enumerate((value, None)):
             tx.run(insert(table).values(number=number, value=each))
-        wanted = select(table.c.value).where(table.c.value == value)
-        both = tx.rows(select(table.c.value).order_by(table.c.number)), tx.rows(wanted)
+        query = select(table.c.value).where(table.c.value == value)
+        both = tx.rows(select(table.c.value).order_by(table.c.number)), tx.rows(query)
         tx.run(DropTable(table))  # the next test has a column of another type
         return both
 

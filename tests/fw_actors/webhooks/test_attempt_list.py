@@ -64,13 +64,13 @@ class RecordedAttempts:
         )  # fmt: skip
 
     async def page(
-        self, limit: int = 10, before: Any = None, user: str = "Administrator", **wanted: Any
+        self, limit: int = 10, before: Any = None, user: str = "Administrator", **criteria: Any
     ) -> AttemptPage:
-        asked = AttemptFilter(**wanted)
-        return await self.site.do(lambda fw: attempt_page(fw, asked, limit, before), user)
+        chosen_filter = AttemptFilter(**criteria)
+        return await self.site.do(lambda fw: attempt_page(fw, chosen_filter, limit, before), user)
 
-    async def times(self, **wanted: Any) -> list[int]:
-        return [each.cursor.ended - 1000 for each in (await self.page(**wanted)).attempts]
+    async def times(self, **criteria: Any) -> list[int]:
+        return [each.cursor.ended - 1000 for each in (await self.page(**criteria)).attempts]
 
 
 def _emit(event: str, fw: Any) -> Any:
@@ -123,12 +123,12 @@ async def test_attempt_page_continues_where_previous_page_ended(log: RecordedAtt
     await log.earlier(1, 8, "Retrying", 2, 1020, 503, BUSY)
     await log.earlier(2, 3, "Retrying", 1, 1020, 503, BUSY)
     whole = [each.cursor for each in (await log.page()).attempts]
-    for wanted in ({}, {"error": "answered"}, {"result": FAILED}):
-        all_of = [each.cursor for each in (await log.page(**wanted)).attempts]
+    for criteria in ({}, {"error": "answered"}, {"result": FAILED}):
+        all_of = [each.cursor for each in (await log.page(**criteria)).attempts]
         found: list[AttemptCursor] = []
         before = None
         while True:
-            page = await log.page(1, before, **wanted)
+            page = await log.page(1, before, **criteria)
             found += [each.cursor for each in page.attempts]
             before = page.next
             if before is None:
@@ -170,7 +170,7 @@ async def test_attempt_search_beyond_indexes_covers_newest_attempts(
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "criteria",
     [
         {},
         {"webhook": "w"},
@@ -181,13 +181,15 @@ async def test_attempt_search_beyond_indexes_covers_newest_attempts(
     ],
 )
 async def test_attempt_page_reads_by_indexes_only(
-    log: RecordedAttempts, wanted: dict[str, Any]
+    log: RecordedAttempts, criteria: dict[str, Any]
 ) -> None:
     """No table is scanned as a whole (O-303)."""
 
     def explained(fw: Any) -> Any:
-        asked = AttemptFilter(**wanted)
-        return accesses(fw.tx, lambda: attempt_page(fw, asked, 50, AttemptCursor(9, "d", 1)))
+        chosen_filter = AttemptFilter(**criteria)
+        return accesses(
+            fw.tx, lambda: attempt_page(fw, chosen_filter, 50, AttemptCursor(9, "d", 1))
+        )
 
     found = await log.site.do(explained)
     by_time = {
@@ -221,7 +223,7 @@ async def test_attempt_page_requires_permission_to_list_deliveries(log: Recorded
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("chosen_filter", "field"),
     [
         ({"result": "late"}, "result"),
         ({"code": 99}, "responseStatus"),
@@ -229,16 +231,16 @@ async def test_attempt_page_requires_permission_to_list_deliveries(log: Recorded
         ({"since": "soon"}, "since"),
     ],
 )
-def test_attempt_filter_refuses_invalid_values_with_field(asked: Any, field: str) -> None:
+def test_attempt_filter_refuses_invalid_values_with_field(chosen_filter: Any, field: str) -> None:
     with pytest.raises(BadRequestError) as refused:
-        attempt_filter(**asked)
+        attempt_filter(**chosen_filter)
     assert refused.value.extra["field"] == field
 
 
 async def test_attempt_page_refuses_values_out_of_range(log: RecordedAttempts) -> None:
-    for wanted, limit in (({"error": "x" * 201}, 10), ({}, 0), ({}, 501)):
+    for criteria, limit in (({"error": "x" * 201}, 10), ({}, 0), ({}, 501)):
         with pytest.raises(BadRequestError, match="must"):
-            await log.page(limit, **wanted)
+            await log.page(limit, **criteria)
 
 
 @pytest.mark.parametrize(

@@ -255,9 +255,9 @@ async def test_bulk_replay_batch_reads_name_index_without_sorting(
     assert unsought(found, doc_webhook_delivery="name") == []
 
 
-async def outcomes(bulk: ScriptedBulkReplays, run: str, most: int = 4) -> RunOutcomes:
+async def outcomes(bulk: ScriptedBulkReplays, run: str, limit: int = 4) -> RunOutcomes:
     site = bulk.site.site
-    return await site.read("boss", lambda fw: outcomes_of(fw.tx, site.bulk.get(fw, run), most))
+    return await site.read("boss", lambda fw: outcomes_of(fw.tx, site.bulk.get(fw, run), limit))
 
 
 @pytest.mark.usefixtures("on_both_stores")

@@ -171,8 +171,10 @@ async def test_cancel_matching_proceeds_in_steps_and_skips_leased_deliveries(
     held = delivery_names(await ClaimingProcess(site).claim(7))
     cancellations, write = site.site.cancellations, site.site.write
 
-    async def matching(**wanted: Any) -> tuple[int, int, bool]:
-        found = await write("Administrator", lambda fw: cancellations.cancel_matching(fw, **wanted))
+    async def matching(**criteria: Any) -> tuple[int, int, bool]:
+        found = await write(
+            "Administrator", lambda fw: cancellations.cancel_matching(fw, **criteria)
+        )
         return len(found.cancelled), found.in_flight, found.more
 
     with pytest.raises(ValidationError, match="Select the deliveries to cancel"):

@@ -113,8 +113,8 @@ async def test_erasable_selects_by_webhook_document_and_time(site: VirtualSite) 
     await site.sql("UPDATE doc_webhook_delivery SET reference_doctype = 'Customer',"
                      " reference_name = 'C-1'")  # fmt: skip
 
-    async def matching(**wanted: Any) -> list[str]:
-        return await site.do(lambda fw: erasable(fw, **wanted))
+    async def matching(**criteria: Any) -> list[str]:
+        return await site.do(lambda fw: erasable(fw, **criteria))
 
     with pytest.raises(ValidationError):
         await matching()

@@ -173,9 +173,9 @@ async def test_replay_find_lists_matching_deliveries_oldest_first(
     at = (await deliveries.row())["creation"]
 
     async def find(*filters: list[Any], limit: int | None = None, status: str = "Failed") -> Any:
-        wanted = [["status", "=", status], *filters]
+        query = [["status", "=", status], *filters]
         site = deliveries.site.site
-        return await site.read("boss", lambda fw: site.replays.find(fw, wanted, limit))
+        return await site.read("boss", lambda fw: site.replays.find(fw, query, limit))
 
     assert await find() == await find(["webhook", "=", hook]) == ids
     assert await find(["creation", ">=", iso(at - 10_000)]) == ids

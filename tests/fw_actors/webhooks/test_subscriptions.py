@@ -236,10 +236,11 @@ async def test_claim_limits_webhook_numbers_out_of_range(
     """Numbers that only raw SQL can store must not stop the claims for all Webhooks (B-28)."""
     async with open_virtual_site(tmp_path) as site:
         bad, good = await site.subscribe(), await site.subscribe()
-        timeout, rate, most = stored
+        timeout, rate, max_attempts = stored
         await site.sql(
-            "UPDATE doc_webhook SET timeout = :timeout, rate_limit = :rate, max_attempts = :most"
-            " WHERE name = :bad", timeout=timeout, rate=rate, most=most, bad=bad,
+            "UPDATE doc_webhook SET timeout = :timeout, rate_limit = :rate,"
+            " max_attempts = :max_attempts WHERE name = :bad",
+            timeout=timeout, rate=rate, max_attempts=max_attempts, bad=bad,
         )  # fmt: skip
     async with open_virtual_site(tmp_path) as site:
         await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))

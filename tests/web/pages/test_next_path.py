@@ -42,7 +42,7 @@ def test_local_path_never_leaves_the_site(text: str) -> None:
 
 
 def test_sign_in_path_holds_the_wanted_path() -> None:
-    wanted = "/app/Sales%20Order?status=New&_page=2"
-    path, _, query = sign_in_path(wanted).partition("?")
-    assert (path, parse_qs(query)) == ("/login", {"next": [wanted]})
+    expected = "/app/Sales%20Order?status=New&_page=2"
+    path, _, query = sign_in_path(expected).partition("?")
+    assert (path, parse_qs(query)) == ("/login", {"next": [expected]})
     assert sign_in_path(HOME) == "/login"

@@ -69,8 +69,8 @@ def test_scripts_store_only_a_notice_a_run_number_and_a_choice() -> None:
 def test_htmx_is_without_history_eval_and_other_sites() -> None:
     config = re.search(r"name=\"htmx-config\" content='([^']+)'", TEMPLATES["desk.html"])
     assert config is not None
-    wanted = {"allowEval": False, "historyCacheSize": 0, "selfRequestsOnly": True}
-    assert wanted.items() <= json.loads(config[1]).items()
+    expected = {"allowEval": False, "historyCacheSize": 0, "selfRequestsOnly": True}
+    assert expected.items() <= json.loads(config[1]).items()
 
 
 def test_scripts_talk_to_no_other_window() -> None:

@@ -35,7 +35,7 @@ async def test_forgot_password_passes_on_text_and_address(
     """The response is `{ok: true}` to every well-formed request (A-211)."""
     reply = await client.ask("POST", "/api/auth/forgot-password", {"usr": typed})
     assert reply.json == {"ok": True}
-    assert gateway.asked == [("forgot_password", typed, PEER)]
+    assert gateway.calls == [("forgot_password", typed, PEER)]
 
 
 async def test_token_returns_the_purpose_of_a_link(client: AppClient) -> None:
@@ -56,8 +56,8 @@ async def test_reset_and_acceptance_pass_on_token_password_and_name(
     await client.ask("POST", "/api/auth/reset-password", odd)
     reply = await client.ask("POST", "/api/auth/accept-invite", {**odd, "fullName": "Ann"})
     assert reply.json == {"ok": True}
-    assert ("reset_password", TOKEN, " \t\x07odd ", PEER) in gateway.asked
-    assert ("accept_invite", TOKEN, " \t\x07odd ", "Ann", PEER) in gateway.asked
+    assert ("reset_password", TOKEN, " \t\x07odd ", PEER) in gateway.calls
+    assert ("accept_invite", TOKEN, " \t\x07odd ", "Ann", PEER) in gateway.calls
 
 
 @pytest.mark.parametrize("name", ["token", "reset-password", "accept-invite"])
@@ -90,7 +90,7 @@ async def test_recovery_names_the_field_of_a_malformed_body(
     reply = await client.ask("POST", f"/api/auth/{name}", body)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
     assert reply.error["extra"] == {"field": field}
-    assert gateway.asked == []
+    assert gateway.calls == []
 
 
 async def test_recovery_ignores_the_session_of_a_manager(client: AppClient) -> None:
@@ -119,4 +119,4 @@ async def test_recovery_accepts_post_only(
 ) -> None:
     """Mail scanners open links, so only a POST is taken (A-188)."""
     reply = await client.ask(method, "/api/auth/reset-password")
-    assert (reply.status, gateway.asked) == (405, [])
+    assert (reply.status, gateway.calls) == (405, [])

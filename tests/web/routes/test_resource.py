@@ -29,7 +29,7 @@ async def test_insert_returns_201_with_the_document(
     reply = await client.ask("POST", ORDERS, body, sid=SID)
     assert reply.status == 201
     assert reply.json == {"data": {"doctype": "Sales Order", "owner": "ann", **body}}
-    assert documents.asked == [("Sales Order", body)]
+    assert documents.calls == [("Sales Order", body)]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ async def test_write_requires_a_body(client: AppClient) -> None:
 async def test_list_parameters_have_their_types(
     client: AppClient, documents: FakeDocuments
 ) -> None:
-    wanted: dict[str, Any] = {
+    listing: dict[str, Any] = {
         "filters": [["qty", ">", 1], ["name", "like", "a%"]],
         "fields": ["name", "qty"],
         "order_by": "qty desc, name",
@@ -162,12 +162,12 @@ async def test_list_parameters_have_their_types(
     }
     query = "&".join(
         f"{name}={quote(value if isinstance(value, str) else json.dumps(value))}"
-        for name, value in wanted.items()
+        for name, value in listing.items()
     )
     reply = await client.ask("GET", f"{ORDERS}?{query}", sid=SID)
     assert reply.json == {"data": [SHOWN], "total": 1}
     await client.ask("GET", ORDERS, sid=SID)
-    assert documents.asked == [("Sales Order", wanted), ("Sales Order", {})]
+    assert documents.calls == [("Sales Order", listing), ("Sales Order", {})]
 
 
 @pytest.mark.parametrize("limit", ["", "x", "-1", "1.5", "٣", "9" * 30, "+1", "1e3", "0x1"])
@@ -190,7 +190,7 @@ async def test_write_prepares_passwords_before_the_transaction(
     await client.ask("POST", ORDERS, body, sid=SID)
     reply = await client.ask("PUT", f"{ORDERS}/a", {"new_password": "plain"}, sid=SID)
     expected = ("prepare", "ann", "Sales Order")
-    assert [row for row in gateway.asked if row[0] == "prepare"] == [
+    assert [row for row in gateway.calls if row[0] == "prepare"] == [
         (*expected, None),
         (*expected, "a"),
     ]

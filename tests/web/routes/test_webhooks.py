@@ -23,7 +23,7 @@ async def test_replay_returns_the_delivery_and_its_status(
     headers = [("X-Request-Id", "r-7")]
     reply = await client.ask("POST", REPLAY, {"delivery": "msg_1"}, sid=SID, headers=headers)
     assert (reply.status, reply.json) == (200, {"delivery": "msg_1", "status": "Queued"})
-    assert gateway.asked == [("replay", "ann", "msg_1", "r-7")]
+    assert gateway.calls == [("replay", "ann", "msg_1", "r-7")]
 
 
 async def test_webhook_test_returns_status_error_and_times(
@@ -40,7 +40,7 @@ async def test_webhook_test_returns_status_error_and_times(
             "times": {"dns": 1.5, "connect": 2.0, "tls": 0.0, "answer": 0.0},
         },
     )
-    assert gateway.asked == [("test_webhook", "ann", "hook", "r-7")]
+    assert gateway.calls == [("test_webhook", "ann", "hook", "r-7")]
 
 
 async def test_pause_and_resume_return_the_pause(client: AppClient, gateway: FakeGateway) -> None:
@@ -52,7 +52,7 @@ async def test_pause_and_resume_return_the_pause(client: AppClient, gateway: Fak
     assert reply.json == {"webhook": "w", "paused": True, "since": since, "until": None}
     reply = await client.ask("POST", RESUME, {"webhook": "w"}, sid=SID, headers=headers)
     assert reply.json == {"webhook": "w", "paused": False, "since": None, "until": None}
-    assert gateway.asked == [
+    assert gateway.calls == [
         ("pause_webhook", "ann", "w", 60, "r-7"), ("resume_webhook", "ann", "w", "r-7"),
     ]  # fmt: skip
 
@@ -67,7 +67,7 @@ async def test_rotate_returns_the_secret_that_the_service_made_and_no_other(
     assert made.json == {**shown, "secret": "whsec_made", "old_secret_until": until}
     given = await client.ask("POST", ROTATE, {"webhook": "w", "secret": "whsec_own"}, sid=SID)
     assert given.json == {**shown, "secret": None, "old_secret_until": None}
-    assert [asked[:5] for asked in gateway.asked] == [
+    assert [call[:5] for call in gateway.calls] == [
         ("rotate", "ann", "w", "whsec_made", 24), ("rotate", "ann", "w", "whsec_own", 0),
     ]  # fmt: skip
 
@@ -78,7 +78,7 @@ async def test_rotate_takes_the_version_that_was_read(
     """B-350"""
     body = {"webhook": "w", "modified": "2026-02-28T12:00:00.000Z"}
     assert (await client.ask("POST", ROTATE, body, sid=SID)).status == 200
-    assert gateway.asked[-1][-1] == EXPIRES
+    assert gateway.calls[-1][-1] == EXPIRES
     reply = await client.ask("POST", ROTATE, {**body, "modified": "yesterday"}, sid=SID)
     assert (reply.status, reply.error["extra"]) == (400, {"field": "modified"})
 
@@ -87,14 +87,14 @@ async def test_erase_returns_the_time(client: AppClient, gateway: FakeGateway) -
     headers = [("X-Request-Id", "r-7")]
     reply = await client.ask("POST", ERASE, {"delivery": "msg_1"}, sid=SID, headers=headers)
     assert reply.json == {"delivery": "msg_1", "erased": "2026-02-28T12:00:00.000Z"}
-    assert gateway.asked == [("erase", "ann", "msg_1", "r-7")]
+    assert gateway.calls == [("erase", "ann", "msg_1", "r-7")]
 
 
 async def test_cancel_returns_the_new_status(client: AppClient, gateway: FakeGateway) -> None:
     headers = [("X-Request-Id", "r-7")]
     reply = await client.ask("POST", CANCEL, {"delivery": "msg_1"}, sid=SID, headers=headers)
     assert (reply.status, reply.json) == (200, {"delivery": "msg_1", "status": "Failed"})
-    assert gateway.asked == [("cancel_delivery", "ann", "msg_1", "r-7")]
+    assert gateway.calls == [("cancel_delivery", "ann", "msg_1", "r-7")]
 
 
 OF_WEBHOOKS, OF_DELIVERIES = (TEST, PAUSE, RESUME, ROTATE), (REPLAY, CANCEL, ERASE)
@@ -130,7 +130,7 @@ async def test_webhook_operations_answer_400_for_a_malformed_body(
     client: AppClient, gateway: FakeGateway, path: str, body: object
 ) -> None:
     assert (await client.ask("POST", path, body, sid=SID)).status == 400
-    assert gateway.asked == []
+    assert gateway.calls == []
 
 
 @pytest.mark.parametrize("path", [*OF_DELIVERIES, *OF_WEBHOOKS])
@@ -141,4 +141,4 @@ async def test_webhook_operations_need_session_csrf_header_and_post(
     assert (await client.ask("POST", path, body)).status == 401
     assert (await client.ask("POST", path, body, sid=SID, csrf=False)).status == 403
     assert (await client.ask("GET", path, sid=SID)).status == 405
-    assert gateway.asked == []
+    assert gateway.calls == []
