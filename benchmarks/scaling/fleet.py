@@ -217,7 +217,7 @@ class _ModelNode(SimulatedNode):
 
     database: ModelDatabase
 
-    def store_of(self, inner: Store, incarnation: Incarnation, dice: random.Random) -> Store:
+    def store_of(self, inner: Store, incarnation: Incarnation, rng: random.Random) -> Store:
         """See `SimulatedNode.store_of`."""
         return ModelStore(inner, self.database)
 

@@ -40,7 +40,7 @@ class Rounds:
     def __init__(self, sites: Sequence[LiveSite], receiver: LiveReceiver, seed: int) -> None:
         """`sites`: the nodes, folders of their own over one database; or the one there is."""
         self.sites, self.receiver = tuple(sites), receiver
-        self.dice, self.answers = random.Random(seed), ClientAnswers()
+        self.rng, self.answers = random.Random(seed), ClientAnswers()
         self.rounds = self.faults = 0
         self._cookie: dict[str, str] = {}
 
@@ -68,7 +68,7 @@ class Rounds:
         before = len(self.answers.notes)
         with self.during_load(), load:
             eventually(lambda: len(self.answers.notes) > before)  # however slow the machine is
-            time.sleep(self.dice.uniform(0.2, 1.5))  # the fault must come at a random moment
+            time.sleep(self.rng.uniform(0.2, 1.5))  # the fault must come at a random moment
             self.inject_fault(up)
             self.faults += 1
             for site in up:
@@ -160,9 +160,9 @@ class KillRounds(Rounds):
 
     def inject_fault(self, up: Sequence[LiveSite]) -> None:
         """Kill the worker first, now and then."""
-        if self._worker is not None and self.dice.random() < 0.5:
+        if self._worker is not None and self.rng.random() < 0.5:
             self._worker.kill()
-            time.sleep(self.dice.uniform(0.0, 0.3))
+            time.sleep(self.rng.uniform(0.0, 0.3))
 
 
 class ProcessRounds(Rounds):
@@ -178,10 +178,10 @@ class ProcessRounds(Rounds):
         (site,) = up
         processes = sorted(site.children())
         assert site.process is not None
-        victims = [[self.dice.choice(processes)], [*processes, site.process.pid], []]
+        victims = [[self.rng.choice(processes)], [*processes, site.process.pid], []]
         for pid in victims[self.rounds % len(victims)]:
             os.kill(pid, signal.SIGKILL)
-        time.sleep(self.dice.uniform(0.0, 1.5))  # on the way, or replaced
+        time.sleep(self.rng.uniform(0.0, 1.5))  # on the way, or replaced
 
 
 class NodeRounds(Rounds):
@@ -213,8 +213,8 @@ class NodeRounds(Rounds):
         if thawed is not None and thawed.process is not None:
             thawed.process.send_signal(signal.SIGCONT)
         fault = self._faults[self.rounds % len(self._faults)]  # each has its turn
-        fault(self.dice.choice(up))
-        time.sleep(self.dice.uniform(0.2, 1.0))
+        fault(self.rng.choice(up))
+        time.sleep(self.rng.uniform(0.2, 1.0))
         if thawed is not None:
             self.kill(thawed)
 
@@ -246,8 +246,8 @@ class NodeRounds(Rounds):
 
     def _restart_server(self, site: LiveSite) -> None:
         """Of the two ways, one is a crash."""
-        self._server.stop(self.dice.choice(("immediate", "fast")))
-        time.sleep(self.dice.uniform(0.0, 0.5))
+        self._server.stop(self.rng.choice(("immediate", "fast")))
+        time.sleep(self.rng.uniform(0.0, 0.5))
         self._server.start()
 
 

@@ -48,7 +48,7 @@ class NoteWriter:
 
 @pytest.mark.timeout(300)
 def test_document_order_survives_kills_of_both_nodes(tmp_path: Path, postgres_url: str) -> None:
-    dice = random.Random(1)
+    rng = random.Random(1)
     with several_nodes(tmp_path, postgres_url, 2) as nodes, LiveReceiver() as receiver:
         nodes[0].add_manager()
         start(nodes[:1], 0)
@@ -56,7 +56,7 @@ def test_document_order_survives_kills_of_both_nodes(tmp_path: Path, postgres_ur
         nodes[0].end()
         for number in range(ROUNDS):
             start(nodes, number)  # both with the Webhook
-            save_and_kill(nodes, saves, dice)
+            save_and_kill(nodes, saves, rng)
         start(nodes[:1], ROUNDS)
         with nodes[0].client() as client:
             eventually(lambda: not waiting(client), seconds=60)
@@ -93,7 +93,7 @@ def made(node: LiveSite, receiver: LiveReceiver) -> list[NoteWriter]:
 
 
 def save_and_kill(
-    nodes: Sequence[LiveSite], saves: Sequence[NoteWriter], dice: random.Random
+    nodes: Sequence[LiveSite], saves: Sequence[NoteWriter], rng: random.Random
 ) -> None:
     """Save at both nodes, kill one, go on at the other, and kill that as well."""
     with nodes[0].client() as client:
@@ -105,8 +105,8 @@ def save_and_kill(
     threads = [threading.Thread(target=each.until, args=(ended, clients)) for each in saves]
     for thread in threads:
         thread.start()
-    for node in dice.sample(nodes, len(nodes)):
-        time.sleep(dice.uniform(0.3, 0.8))
+    for node in rng.sample(nodes, len(nodes)):
+        time.sleep(rng.uniform(0.3, 0.8))
         node.end(signal.SIGKILL)
     ended.set()
     for thread in threads:

@@ -23,21 +23,21 @@ class AccessWork:
     """One client at the doors of the site."""
 
     def __init__(self, client: SimulatedClient) -> None:
-        self.client, self.world, self.dice = client, client.world, client.dice
+        self.client, self.world, self.rng = client, client.world, client.rng
         self._guesses = 0
 
     async def sign_in(self) -> None:
         """Sign in with a password that is right as far as the model knows."""
         account = self.client.account()
         if account.passwords:
-            usr = self.dice.choice((account.name, account.email, account.name.upper()))
-            await self._try(account, usr, self.dice.choice(account.passwords))
+            usr = self.rng.choice((account.name, account.email, account.name.upper()))
+            await self._try(account, usr, self.rng.choice(account.passwords))
 
     async def guess(self) -> None:
         """Guess, sometimes many times at once, and also at unknown names."""
         account = self.client.account()
-        usr = self.dice.choice((account.name, account.email, "nobody", "nobody@mail.example"))
-        times = self.dice.choice((1, 1, 2, 5, 9))
+        usr = self.rng.choice((account.name, account.email, "nobody", "nobody@mail.example"))
+        times = self.rng.choice((1, 1, 2, 5, 9))
         async with trio.open_nursery() as nursery:
             for _ in range(times):
                 self._guesses += 1
@@ -49,7 +49,7 @@ class AccessWork:
         account = self.client.account()
         if not account.sessions:
             return
-        session = self.dice.choice(account.sessions)
+        session = self.rng.choice(account.sessions)
         state, version = session.state, account.version
         expired, jumps = self.world.clock.now() >= session.expires, self.world.clock.jumps
         outcome = await self.client.ask(
@@ -82,7 +82,7 @@ class AccessWork:
     async def forget(self) -> None:
         """Ask for a recovery link."""
         account = self.client.account()
-        usr = self.dice.choice((account.name, account.email, "nobody"))
+        usr = self.rng.choice((account.name, account.email, "nobody"))
         await self.client.ask(
             f"forgot the password of {usr}",
             lambda up: up.gateway.recovery.ask(usr, self.client.address),
@@ -108,15 +108,15 @@ class AccessWork:
         mails = [one for one in self.world.mail_server.mails if one.message.link]
         if not mails:
             return
-        mail = self.dice.choice(mails[-4:])
+        mail = self.rng.choice(mails[-4:])
         account = self.world.people.of_email(mail.message.recipient)
         if account is None:
             return
         kind = TEMPLATES[mail.message.template]
-        if self.dice.random() < 0.1:
+        if self.rng.random() < 0.1:
             kind = LinkKind.INVITATION if kind is LinkKind.RECOVERY else LinkKind.RECOVERY
         async with trio.open_nursery() as nursery:
-            for _ in range(self.dice.choice((1, 1, 2))):
+            for _ in range(self.rng.choice((1, 1, 2))):
                 nursery.start_soon(self._spend, mail, account, kind)
 
     async def set_password(self) -> None:
@@ -147,7 +147,7 @@ class AccessWork:
     async def switch(self) -> None:
         """Disable an account, or enable it."""
         account = self.client.account()
-        enabled = self.dice.choice((0, 1, 1))
+        enabled = self.rng.choice((0, 1, 1))
         with account.change() as version:
             outcome = await self.client.write(
                 f"sets enabled={enabled} of {account.name}",
@@ -165,7 +165,7 @@ class AccessWork:
                     account.keys_end(certainly=True)
 
     async def _try(self, account: SimulatedAccount | None, usr: str, password: str) -> None:
-        agent = self.dice.choice(("a phone", "a laptop/1.2", "a laptop/1.3"))
+        agent = self.rng.choice(("a phone", "a laptop/1.2", "a laptop/1.3"))
         attempt = SignInAttempt(usr, password, self.client.address, agent, None, "")
         version = account.version if account is not None else 0
         certain = account is not None and account.certain

@@ -30,8 +30,8 @@ class SimulatedClient:
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
-        self.dice = world.dice(name)
-        self.address = f"192.0.2.{self.dice.randrange(1, 4)}"
+        self.rng = world.rng(name)
+        self.address = f"192.0.2.{self.rng.randrange(1, 4)}"
         self._count = 0
 
     def marker(self) -> str:
@@ -41,11 +41,11 @@ class SimulatedClient:
 
     def account(self) -> SimulatedAccount:
         """Return some account."""
-        return self.dice.choice(list(self.world.people.accounts.values()))
+        return self.rng.choice(list(self.world.people.accounts.values()))
 
     def secret(self) -> str:
         """Return a signing secret."""
-        return "whsec_" + base64.b64encode(self.dice.randbytes(32)).decode()
+        return "whsec_" + base64.b64encode(self.rng.randbytes(32)).decode()
 
     async def ask(
         self, what: str, fn: Callable[[NodeProcess], Awaitable[T]], *, hasty: bool = True
@@ -54,10 +54,10 @@ class SimulatedClient:
 
         One in six clients is hasty, and goes away before the answer comes.
         """
-        node = self.world.nodes[self.dice.random() < 0.2]
+        node = self.world.nodes[self.rng.random() < 0.2]
         if not node.accepting:
             node = self.world.nodes[0]
-        patience = self.dice.choice((0.0, 0.01, 1.0)) if self._is_hasty(hasty) else inf
+        patience = self.rng.choice((0.0, 0.01, 1.0)) if self._is_hasty(hasty) else inf
         outcome: Any = UNKNOWN
         try:
             with trio.move_on_after(patience):
@@ -77,7 +77,7 @@ class SimulatedClient:
         return await self.ask(what, lambda up: up.gateway.write(caller, fn))
 
     def _is_hasty(self, may_be: bool) -> bool:
-        return may_be and self.dice.random() < 1 / 6
+        return may_be and self.rng.random() < 1 / 6
 
 
 def refused(outcome: Any) -> bool:

@@ -40,7 +40,7 @@ class EventWork:
     """One client's tickets, events and webhooks."""
 
     def __init__(self, client: SimulatedClient) -> None:
-        self.client, self.world, self.dice = client, client.world, client.dice
+        self.client, self.world, self.rng = client, client.world, client.rng
         self._tickets: dict[str, KnownTicket] = {}
         self._keys: list[str] = []
 
@@ -64,7 +64,7 @@ class EventWork:
 
     async def emit_batch(self) -> None:
         """Emit a few events at once, one of them unusable; each has its own answer."""
-        markers = [self.client.marker() for _ in range(self.dice.randint(1, 4))]
+        markers = [self.client.marker() for _ in range(self.rng.randint(1, 4))]
         events: list[dict[str, Any]] = [
             {"name": EVENT, "data": {"marker": marker}, "key": self._key(marker)}
             for marker in markers
@@ -72,7 +72,7 @@ class EventWork:
         forged = self.client.marker()
         self.world.promises.refused.add(forged)
         events.insert(
-            self.dice.randint(0, len(events)),
+            self.rng.randint(0, len(events)),
             {"name": "doc.forged", "data": {"marker": forged}, "key": None},
         )
         outcome = await self.client.write(
@@ -119,10 +119,10 @@ class EventWork:
 
     async def ticket(self) -> None:
         """Write a ticket, or go on with one."""
-        if not self._tickets or self.dice.random() < 0.4:
+        if not self._tickets or self.rng.random() < 0.4:
             return await self._insert()
-        name = self.dice.choice(list(self._tickets))
-        verb = self.dice.choice(_NEXT[self._tickets[name].state])
+        name = self.rng.choice(list(self._tickets))
+        verb = self.rng.choice(_NEXT[self._tickets[name].state])
         return await (self._rename(name) if verb == "rename" else self._change(name, verb))
 
     async def job(self) -> None:
@@ -136,21 +136,21 @@ class EventWork:
 
     async def hook(self) -> None:
         """Change a webhook that no check relies on."""
-        number = self.dice.randrange(RECEIVERS)
-        choice = self.dice.choice(_CHANGES)
+        number = self.rng.randrange(RECEIVERS)
+        choice = self.rng.choice(_CHANGES)
         not_mine = {*self.world.steady, *self.world.not_to_pick}
         others = [name for name in self.world.secrets if name not in not_mine]
         if choice == "new" or not others:
             await self._new_hook(number)
             return None
-        name = self.dice.choice(others)
+        name = self.rng.choice(others)
         if choice == "name":
             return await self._rename_hook(name)
         bodies: dict[str, dict[str, Any]] = {
-            "enabled": {"enabled": self.dice.choice((0, 1))},
+            "enabled": {"enabled": self.rng.choice((0, 1))},
             "url": {"url": self.world.url(number)},
             "secret": {"secret": self.client.secret()},
-            "numbers": {"timeout": self.dice.choice((1, 2)), "max_attempts": self._attempts()},
+            "numbers": {"timeout": self.rng.choice((1, 2)), "max_attempts": self._attempts()},
         }
         body = bodies.get(choice, {})
         if "secret" in body:
@@ -172,7 +172,7 @@ class EventWork:
         Where the processes are those of one service, each of them has to know (B-46).
         """
         event = f"own.{self.client.marker().replace('-', '_')}"
-        made = await self._new_hook(self.dice.randrange(RECEIVERS), custom_event=event, mine=True)
+        made = await self._new_hook(self.rng.randrange(RECEIVERS), custom_event=event, mine=True)
         if made is None:
             return
         await self._emit_own(event, expected=1)
@@ -231,12 +231,12 @@ class EventWork:
             await self.client.ask("sweeps bodies", partial(_write, step))
 
     def _key(self, marker: str) -> str | None:
-        if self.dice.random() < 0.7:
+        if self.rng.random() < 0.7:
             return None
-        return self.dice.choice([marker, *self._keys[-2:]])
+        return self.rng.choice([marker, *self._keys[-2:]])
 
     def _attempts(self) -> int:
-        return self.dice.randint(1, 5)
+        return self.rng.randint(1, 5)
 
     def _promise(self, deliveries: list[str], marker: str) -> None:
         ledger = self.world.ledger
@@ -251,7 +251,7 @@ class EventWork:
         secret = self.client.secret()
         self.world.any_secret.append(secret)  # whatever its name will be
         body = hook_body(self.world.url(number), secret)
-        body |= {"max_attempts": self._attempts(), "timeout": self.dice.choice((1, 2)), **fields}
+        body |= {"max_attempts": self._attempts(), "timeout": self.rng.choice((1, 2)), **fields}
         outcome = await self.client.write(
             "makes a webhook", lambda fw: rest.insert(fw, "Webhook", body), MANAGER
         )
@@ -265,7 +265,7 @@ class EventWork:
 
     async def _insert(self) -> None:
         title = self.client.marker()
-        submit = self.dice.random() < 0.3
+        submit = self.rng.random() < 0.3
         body: dict[str, Any] = {
             "title": title, "pin": "1234", "token": "a vault's secret", "submit": submit,
             "lines": [{"item": "one"}, {"item": "two"}],
@@ -283,7 +283,7 @@ class EventWork:
 
     async def _change(self, name: str, verb: str) -> None:
         text = self.client.marker()
-        thrown = verb == "update" and self.dice.random() < 0.2
+        thrown = verb == "update" and self.rng.random() < 0.2
 
         def work(fw: Fw) -> Any:
             if verb == "trash":

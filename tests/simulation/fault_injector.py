@@ -19,23 +19,23 @@ class FaultInjector:
     """Injects random faults until stopped; `repair` undoes them."""
 
     def __init__(self, world: World) -> None:
-        self.world, self.dice = world, world.dice("disasters")
+        self.world, self.rng = world, world.rng("disasters")
         # A seed has some of them only, so that what one hides another seed shows.
         everything: list[Callable[[], Awaitable[None]]] = [
             self._kill, self._kill, self._restart, self._second, self._fail_store, self._fail_store,
             self._change_receiver_mode, self._change_receiver_mode, self._change_mail_mode,
             self._jump, self._freeze, self._key,
         ]  # fmt: skip
-        count = self.dice.randint(1, len(everything))
-        self._some = self.dice.sample(everything, count)
+        count = self.rng.randint(1, len(everything))
+        self._some = self.rng.sample(everything, count)
 
     async def inject(self, until: float) -> None:
         """Inject faults until trio's clock shows `until`."""
         while True:
-            await trio.sleep(self.dice.choice((0.01, 0.3, 1.0, 3.0, 8.0)))
+            await trio.sleep(self.rng.choice((0.01, 0.3, 1.0, 3.0, 8.0)))
             if trio.current_time() >= until:
                 return
-            await self.dice.choice(self._some)()
+            await self.rng.choice(self._some)()
 
     async def repair(self) -> None:
         """End every fault, and have both processes run."""
@@ -58,9 +58,9 @@ class FaultInjector:
         self.world.broke(f"{node.name} does not start")
 
     async def _kill(self) -> None:
-        node = self.dice.choice(self.world.nodes)
+        node = self.rng.choice(self.world.nodes)
         await node.kill()
-        await trio.sleep(self.dice.choice((0.0, 0.5, 5.0, 40.0)))
+        await trio.sleep(self.rng.choice((0.0, 0.5, 5.0, 40.0)))
         await self._bring_up(node)
 
     async def _restart(self) -> None:
@@ -79,43 +79,43 @@ class FaultInjector:
         """The key is gone, or another one, until the next start."""
         node = self.world.nodes[0]
         await node.stop()
-        await self._bring_up(node, key=self.dice.choice(("", OTHER_KEY)))
-        await trio.sleep(self.dice.choice((1.0, 5.0)))
+        await self._bring_up(node, key=self.rng.choice(("", OTHER_KEY)))
+        await trio.sleep(self.rng.choice((1.0, 5.0)))
         await node.stop()
         await self._bring_up(node, key=SECRET_KEY)
 
     async def _fail_store(self) -> None:
         store_faults = self.world.store_faults
-        kind = self.dice.choice(("refused", "torn", "defect", "slow"))
-        share = self.dice.choice((0.02, 0.3, 1.0)) if kind != "defect" else 0.02
+        kind = self.rng.choice(("refused", "torn", "defect", "slow"))
+        share = self.rng.choice((0.02, 0.3, 1.0)) if kind != "defect" else 0.02
         self.world.trace("machine", f"store: {kind} {share}")
         setattr(store_faults, kind, share)
-        await trio.sleep(self.dice.choice((0.2, 2.0, 8.0)))
+        await trio.sleep(self.rng.choice((0.2, 2.0, 8.0)))
         setattr(store_faults, kind, 0.0)
 
     async def _change_receiver_mode(self) -> None:
-        receiver = self.dice.choice(self.world.receivers)
-        receiver.mode = self.dice.choice(list(receivers.MODES))
+        receiver = self.rng.choice(self.world.receivers)
+        receiver.mode = self.rng.choice(list(receivers.MODES))
         self.world.trace(receiver.name, f"is {receiver.mode}")
 
     async def _change_mail_mode(self) -> None:
-        self.world.mail_server.mode = self.dice.choice(list(mail_server.MODES))
+        self.world.mail_server.mode = self.rng.choice(list(mail_server.MODES))
         self.world.trace("mail server", f"is {self.world.mail_server.mode}")
 
     async def _jump(self) -> None:
-        seconds = self.dice.choice(_JUMPS)
+        seconds = self.rng.choice(_JUMPS)
         self.world.trace("machine", f"the clock is set by {seconds} s")
         self.world.clock.jump(seconds)
         self.world.people.clock_was_set(self.world.clock.now())
 
     async def _freeze(self) -> None:
-        incarnation = self.dice.choice(self.world.nodes).incarnation
+        incarnation = self.rng.choice(self.world.nodes).incarnation
         if incarnation is None or incarnation.dead:
             return
         self.world.trace(incarnation.label, "is frozen")
         self.world.disturbed_at = trio.current_time()
         incarnation.freeze()
-        await trio.sleep(self.dice.choice((1.0, 35.0, 70.0)))
+        await trio.sleep(self.rng.choice((1.0, 35.0, 70.0)))
         incarnation.thaw()
         self.world.disturbed_at = trio.current_time()
         self.world.trace(incarnation.label, "goes on")

@@ -49,11 +49,11 @@ class FaultyStore(Store):
         inner: Store,
         incarnation: Incarnation,
         store_faults: StoreFaults,
-        dice: random.Random,
+        rng: random.Random,
         committed: Callable[[Incarnation], None],
     ) -> None:
         self._inner, self._incarnation, self._store_faults = inner, incarnation, store_faults
-        self._dice, self._committed = dice, committed
+        self._rng, self._committed = rng, committed
 
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         """See `Store.write`."""
@@ -64,7 +64,7 @@ class FaultyStore(Store):
             result = await self._inner.write(fn, durable=durable)
         finally:
             self._committed(self._incarnation)
-        if self._dice.random() < 0.1:
+        if self._rng.random() < 0.1:
             await self._uncancelled_step()
         return result
 
@@ -76,7 +76,7 @@ class FaultyStore(Store):
     async def _before(self) -> None:
         await self._incarnation.step()
         if self._happens(self._store_faults.slow):
-            await trio.sleep(self._dice.uniform(0.0, 2.0))
+            await trio.sleep(self._rng.uniform(0.0, 2.0))
             await self._incarnation.step()
         if self._happens(self._store_faults.refused):
             raise OverloadedError("The database is locked by another process.")
@@ -89,7 +89,7 @@ class FaultyStore(Store):
             await self._incarnation.step()
 
     def _torn(self, fn: Callable[[Tx], T]) -> Callable[[Tx], T]:
-        at = self._dice.randrange(8)
+        at = self._rng.randrange(8)
 
         def torn(tx: Tx) -> T:
             faulty = _TornTx(tx, at)
@@ -99,7 +99,7 @@ class FaultyStore(Store):
         return torn
 
     def _happens(self, share: float) -> bool:
-        happens = share > 0.0 and self._dice.random() < share
+        happens = share > 0.0 and self._rng.random() < share
         if happens:
             self._store_faults.struck_at = trio.current_time()
         return happens

@@ -21,14 +21,14 @@ class KeyWork:
     """One client with programs of its own."""
 
     def __init__(self, client: SimulatedClient) -> None:
-        self.client, self.world, self.dice = client, client.world, client.dice
+        self.client, self.world, self.rng = client, client.world, client.rng
 
     async def make(self) -> None:
         """Make a key, in a session."""
         account = self._one(lambda account: bool(account.sessions) and len(account.keys) < MOST)
         if account is None:
             return
-        sid, version = self.dice.choice(account.sessions).sid, account.version
+        sid, version = self.rng.choice(account.sessions).sid, account.version
 
         async def work(up: NodeProcess) -> MadeKey:
             caller = await up.gateway.authenticate(sid)
@@ -46,7 +46,7 @@ class KeyWork:
         account = self._one(lambda account: bool(account.keys))
         if account is None:
             return
-        key = self.dice.choice(account.keys)
+        key = self.rng.choice(account.keys)
         state, version = key.state, account.version
 
         async def work(up: NodeProcess) -> Caller:
@@ -79,8 +79,8 @@ class KeyWork:
     async def guess(self) -> None:
         """Show a key that is wrong, in its secret or altogether."""
         owner = self._one(lambda account: bool(account.keys))
-        id = "0" * 12 if owner is None else self.dice.choice(owner.keys).name
-        wrong = self.dice.choice((f"fwk_{id}_{WRONG_SECRET}", f"fwk_{id}", "Bearer"))
+        id = "0" * 12 if owner is None else self.rng.choice(owner.keys).name
+        wrong = self.rng.choice((f"fwk_{id}_{WRONG_SECRET}", f"fwk_{id}", "Bearer"))
         outcome = await self.client.ask(
             "shows a wrong key", lambda up: up.gateway.keys.caller(wrong, self.client.address)
         )
@@ -93,8 +93,8 @@ class KeyWork:
         account = self._one(lambda account: bool(account.sessions))
         if owner is None or account is None:
             return
-        key = self.dice.choice(owner.keys)
-        sid = self.dice.choice(account.sessions).sid
+        key = self.rng.choice(owner.keys)
+        sid = self.rng.choice(account.sessions).sid
         was, key.state = key.state, "unknown" if owner is account else key.state
 
         async def work(up: NodeProcess) -> None:
@@ -115,4 +115,4 @@ class KeyWork:
 
     def _one(self, fits: Callable[[SimulatedAccount], bool]) -> SimulatedAccount | None:
         found = [account for account in self.world.people.accounts.values() if fits(account)]
-        return self.dice.choice(found) if found else None
+        return self.rng.choice(found) if found else None

@@ -45,7 +45,7 @@ class ReceivedMail:
 class SimulatedMailServer:
     """The mail server of all processes of a site; `stamp` returns the ReceivedMail of a message."""
 
-    dice: random.Random
+    rng: random.Random
     stamp: Callable[[MailMessage], ReceivedMail]
     mode: str = "healthy"
     mails: list[ReceivedMail] = field(default_factory=list)
@@ -57,8 +57,8 @@ class SimulatedMailServer:
     async def take(self, message: MailMessage, incarnation: Incarnation) -> None:
         """See `Transport.send`."""
         await incarnation.step()
-        behaviour = self.dice.choice(MODES[self.mode])
-        await trio.sleep(2.0 if behaviour == "take slowly" else self.dice.choice((0.0, 0.02)))
+        behaviour = self.rng.choice(MODES[self.mode])
+        await trio.sleep(2.0 if behaviour == "take slowly" else self.rng.choice((0.0, 0.02)))
         await incarnation.step()
         if behaviour == "hang":
             await trio.sleep_forever()

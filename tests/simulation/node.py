@@ -175,12 +175,10 @@ class SimulatedNode:
             raise failures[0]
         return results[0]
 
-    def store_of(self, inner: Store, incarnation: Incarnation, dice: random.Random) -> Store:
+    def store_of(self, inner: Store, incarnation: Incarnation, rng: random.Random) -> Store:
         """Return the store of one incarnation of the process."""
         environment = self._environment
-        return FaultyStore(
-            inner, incarnation, environment.store_faults, dice, environment.committed
-        )
+        return FaultyStore(inner, incarnation, environment.store_faults, rng, environment.committed)
 
     @asynccontextmanager
     async def _shared(self) -> AsyncIterator[SharedSubscriptions | None]:
@@ -193,7 +191,7 @@ class SimulatedNode:
     async def _body(self, incarnation: Incarnation, config: Config, ready: trio.Event) -> None:
         environment = self._environment
         entropy = SeededEntropy(environment.seed_of(incarnation.label))
-        dice = random.Random(environment.seed_of(f"store of {incarnation.label}"))
+        rng = random.Random(environment.seed_of(f"store of {incarnation.label}"))
         log = environment.log_of(incarnation)
         async with open_runtime(clock=environment.clock, entropy=entropy, log=log) as runtime:
 
@@ -216,7 +214,7 @@ class SimulatedNode:
                 hasher = RecordingHasher.of(config, entropy, inline=True)
                 assert isinstance(hasher, RecordingHasher)
                 hasher.seen = environment.hashed
-                store = self.store_of(opened.store, incarnation, dice)
+                store = self.store_of(opened.store, incarnation, rng)
                 site = replace(opened, store=store, hasher=hasher)
                 pool = Pool(kept_connections(config), runtime.deadlines, lambda: False)
                 dialler: Any = VirtualDialler(environment.listeners, incarnation)

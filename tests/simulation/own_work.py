@@ -14,7 +14,7 @@ class OwnWork:
     """A client that is signed in."""
 
     def __init__(self, client: SimulatedClient) -> None:
-        self.client, self.world, self.dice = client, client.world, client.dice
+        self.client, self.world, self.rng = client, client.world, client.rng
         self._guesses = 0
 
     async def change_password(self) -> None:
@@ -23,7 +23,7 @@ class OwnWork:
         if found is None or not found[0].passwords:
             return
         account, session = found
-        current, guessed = self.dice.choice(account.passwords), self.dice.random() < 0.3
+        current, guessed = self.rng.choice(account.passwords), self.rng.random() < 0.3
         if guessed:
             self._guesses += 1
             number = f"{self.client.name}-{self._guesses}"
@@ -83,5 +83,5 @@ class OwnWork:
         accounts = [one for one in self.world.people.accounts.values() if one.sessions]
         if not accounts:
             return None
-        account = self.dice.choice(accounts)
-        return account, self.dice.choice(account.sessions)
+        account = self.rng.choice(accounts)
+        return account, self.rng.choice(account.sessions)

@@ -22,12 +22,12 @@ class ReceiverWork:
     """A client that manages Webhooks, including those that checks rely on."""
 
     def __init__(self, client: SimulatedClient) -> None:
-        self.client, self.world, self.dice = client, client.world, client.dice
+        self.client, self.world, self.rng = client, client.world, client.rng
 
     async def pause(self) -> None:
         """Pause a Webhook; sometimes as a user without permission."""
-        hook, seconds = self._hook(), self.dice.choice(_PAUSES)
-        caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
+        hook, seconds = self._hook(), self.rng.choice(_PAUSES)
+        caller = self.rng.choice((MANAGER, MANAGER, MANAGER, AGENT))
         denials = self._ledger.replays
         if caller is AGENT:
             denials.ask(hook, may=False)
@@ -46,16 +46,16 @@ class ReceiverWork:
 
     async def limit(self) -> None:
         """Set the rate limit of a Webhook."""
-        await self._save(self._hook(), {"rate_limit": self.dice.choice(_RATES)})
+        await self._save(self._hook(), {"rate_limit": self.rng.choice(_RATES)})
 
     async def order(self) -> None:
         """Have the deliveries of a document follow each other, or not any more."""
-        ordering = self.dice.choice(("document", "document", "none"))
+        ordering = self.rng.choice(("document", "document", "none"))
         await self._save(self._hook(), {"ordering": ordering})
 
     async def rotate(self) -> None:
         """Give a Webhook another secret, with an overlap or without."""
-        hook, secret, overlap = self._hook(), self.client.secret(), self.dice.choice(_OVERLAPS)
+        hook, secret, overlap = self._hook(), self.client.secret(), self.rng.choice(_OVERLAPS)
         self.world.secrets[hook].append(secret)
         await self.client.ask(
             f"rotates the secret of {hook}, {overlap} h",
@@ -67,8 +67,8 @@ class ReceiverWork:
         deliveries = self._ledger.state.deliveries
         if not deliveries:
             return
-        delivery = self.dice.choice(list(deliveries)[-RECENT:])
-        caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
+        delivery = self.rng.choice(list(deliveries)[-RECENT:])
+        caller = self.rng.choice((MANAGER, MANAGER, MANAGER, AGENT))
         before, denials = self._ledger.cancelled[delivery], self._ledger.replays
         if caller is AGENT:
             denials.ask(delivery, may=False)
@@ -98,8 +98,8 @@ class ReceiverWork:
         deliveries = self._ledger.state.deliveries
         if not deliveries:
             return
-        delivery = self.dice.choice(list(deliveries)[-RECENT:])
-        caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
+        delivery = self.rng.choice(list(deliveries)[-RECENT:])
+        caller = self.rng.choice((MANAGER, MANAGER, MANAGER, AGENT))
         before, denials = deliveries[delivery], self._ledger.replays
         if caller is AGENT:
             denials.ask(delivery, may=False)
@@ -151,7 +151,7 @@ class ReceiverWork:
             self.world.broke(f"{target} was changed by somebody who may not: {outcome!r}")
 
     def _hook(self) -> str:
-        return self.dice.choice(list(self.world.secrets))
+        return self.rng.choice(list(self.world.secrets))
 
     @property
     def _ledger(self) -> Ledger:

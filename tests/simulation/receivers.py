@@ -48,7 +48,7 @@ class SimulatedReceiver:
     """One origin. `posted` is called with each request before its response."""
 
     name: str
-    dice: random.Random
+    rng: random.Random
     nursery: trio.Nursery
     posted: Callable[[SimulatedReceiver, ReceivedRequest], None]
     answered: Callable[[SimulatedReceiver, ReceivedRequest, str], None]
@@ -60,10 +60,10 @@ class SimulatedReceiver:
         """See `Listener`."""
         if self.mode == "refusing":
             raise ConnectError(f"{self.name} refused the connection.")
-        if self.mode == "mute" and self.dice.random() < 0.3:
+        if self.mode == "mute" and self.rng.random() < 0.3:
             await trio.sleep(_LATE_SECONDS)
         else:
-            await trio.sleep(self.dice.choice((0.0, 0.001, 0.02)))
+            await trio.sleep(self.rng.choice((0.0, 0.001, 0.02)))
         self.nursery.start_soon(self._serve, wire)
 
     async def _serve(self, wire: SimulatedWire) -> None:
@@ -103,7 +103,7 @@ class SimulatedReceiver:
 
     async def _answer(self, wire: SimulatedWire, post: ReceivedRequest) -> bool:
         """Behave; return whether the connection is kept."""
-        behaviour = self.dice.choice(MODES[self.mode])
+        behaviour = self.rng.choice(MODES[self.mode])
         self.answered(self, post, behaviour)
         first = behaviour.split()[0]
         if first.isdigit():
@@ -112,7 +112,7 @@ class SimulatedReceiver:
         return False
 
     async def _status(self, wire: SimulatedWire, status: int, behaviour: str) -> bool:
-        await trio.sleep(1.5 if behaviour.endswith("slow") else self.dice.choice((0.0, 0.005, 0.1)))
+        await trio.sleep(1.5 if behaviour.endswith("slow") else self.rng.choice((0.0, 0.005, 0.1)))
         body = b"" if status == 204 else f"what {self.name} says".encode()
         more = (
             b"location: https://elsewhere.example/hook?token=1\r\n" if status // 100 == 3 else b""
@@ -141,10 +141,10 @@ class SimulatedReceiver:
     async def _stale(self, wire: SimulatedWire) -> None:
         """Promise to keep the connection, and end it."""
         wire.write(b"HTTP/1.1 200 x\r\ncontent-length: 0\r\n\r\n")
-        await trio.sleep(self.dice.choice((0.0, 0.01, 1.0)))
+        await trio.sleep(self.rng.choice((0.0, 0.01, 1.0)))
 
     async def _reset(self, wire: SimulatedWire) -> None:
-        await trio.sleep(self.dice.choice((0.0, 0.05)))
+        await trio.sleep(self.rng.choice((0.0, 0.05)))
         wire.end(reset=True)
 
     async def _mute(self, wire: SimulatedWire) -> None:
@@ -159,7 +159,7 @@ class SimulatedReceiver:
         wire.write(b"HTTP/1.1 200 x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
 
     async def _garbage(self, wire: SimulatedWire) -> None:
-        wire.write(self.dice.choice((b"\x16\x03\x01\x00", b"SSH-2.0-x\r\n", b"\x00" * 70_000)))
+        wire.write(self.rng.choice((b"\x16\x03\x01\x00", b"SSH-2.0-x\r\n", b"\x00" * 70_000)))
 
     async def _short_body(self, wire: SimulatedWire) -> None:
         wire.write(b"HTTP/1.1 200 x\r\ncontent-length: 100\r\n\r\nshort")

@@ -21,12 +21,12 @@ class ReplayWork:
     """A client that replays deliveries."""
 
     def __init__(self, client: SimulatedClient) -> None:
-        self.client, self.world, self.dice = client, client.world, client.dice
+        self.client, self.world, self.rng = client, client.world, client.rng
 
     async def replay(self) -> None:
         """Replay a delivery in any state; sometimes as a user without permission."""
-        delivery = self.dice.choice([*list(self._ledger.state.deliveries)[-RECENT:], MISSING])
-        caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
+        delivery = self.rng.choice([*list(self._ledger.state.deliveries)[-RECENT:], MISSING])
+        caller = self.rng.choice((MANAGER, MANAGER, MANAGER, AGENT))
         before = self._could_begin(delivery)
         self._ledger.replays.ask(delivery, may=caller is MANAGER)
         outcome = await self.client.ask(
@@ -40,7 +40,7 @@ class ReplayWork:
 
     async def replay_many(self) -> None:
         """Send a few again, as the command line does; one that cannot be holds up no other."""
-        status = self.dice.choice(FINAL)
+        status = self.rng.choice(FINAL)
         names: list[str] = []
 
         async def work(up: NodeProcess) -> Any:

@@ -124,12 +124,12 @@ async def _set_up(world: World) -> None:
         if watched == "tickets":
             body |= {"event_type": "Document", "webhook_doctype": "Ticket", "custom_event": None}
             body |= dict.fromkeys(("on_insert", "on_update", "on_submit", "on_cancel"), 1)
-            body |= {"on_trash": 1, "ordering": world.dice("order").choice(("none", "document"))}
+            body |= {"on_trash": 1, "ordering": world.rng("order").choice(("none", "document"))}
         made = await site.write("Administrator", partial(_hook, body))
         world.steady.append(made["name"])
         world.secrets[made["name"]] = [secret]
     world.open_ledger()
-    if world.dice("second").random() < 0.6:
+    if world.rng("second").random() < 0.6:
         await world.nodes[1].start()
 
 
@@ -169,12 +169,12 @@ async def _work(client: SimulatedClient, until: float) -> None:
         receivers.order, receivers.rotate, receivers.rotate, receivers.erase, receivers.erase_many,
         receivers.cancel, receivers.cancel, receivers.cancel_many,
     )  # fmt: skip
-    dice = client.dice
-    favourites = dice.sample(works, dice.randint(4, len(works)))
+    rng = client.rng
+    favourites = rng.sample(works, rng.randint(4, len(works)))
     pace = max(1.0, (until - trio.current_time()) / MAX_SECONDS_AT_FULL_PACE)
     while trio.current_time() < until:
-        await dice.choice(favourites)()
-        await trio.sleep(pace * dice.choice((0.0, 0.01, 0.2, 1.0, 2.0)))
+        await rng.choice(favourites)()
+        await trio.sleep(pace * rng.choice((0.0, 0.01, 0.2, 1.0, 2.0)))
 
 
 async def _watch(world: World, until: float) -> None:

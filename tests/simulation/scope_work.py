@@ -21,7 +21,7 @@ class ScopeWork:
     """A client that uses the auditor, an account that is temporarily scoped."""
 
     def __init__(self, client: SimulatedClient) -> None:
-        self.client, self.world, self.dice = client, client.world, client.dice
+        self.client, self.world, self.rng = client, client.world, client.rng
         self.auditor = client.world.people.auditor
         hook = client.world.steady[0]
         # What a scoped user may never do, whatever is ignored (A-316): reach for
@@ -44,7 +44,7 @@ class ScopeWork:
 
     async def change(self) -> None:
         """Scope the auditor, or lift all his scopes."""
-        scoped = self.dice.random() < 0.5
+        scoped = self.rng.random() < 0.5
         with self.auditor.change() as version:
             outcome = await self.client.write(
                 f"makes the auditor scoped: {scoped}", _scope if scoped else _lift, MANAGER
@@ -55,8 +55,8 @@ class ScopeWork:
 
     async def reach(self) -> None:
         """Read Webhooks: refused or empty for a scoped user, otherwise found."""
-        may_fail = self.dice.random() < 0.5
-        reach = self.dice.choice(self._refused if may_fail else self._empty)
+        may_fail = self.rng.random() < 0.5
+        reach = self.rng.choice(self._refused if may_fail else self._empty)
         scoped, version = self.auditor.scoped, self.auditor.version
         outcome = await self.client.write(f"reaches for webhooks, scoped: {scoped}", reach, AUDITOR)
         if lost(outcome) or scoped is None or not self.auditor.same(version):
@@ -89,7 +89,7 @@ class ScopeWork:
         assert ledger is not None
         if not ledger.state.deliveries or self.auditor.scoped is not True:
             return
-        delivery, version = self.dice.choice(list(ledger.state.deliveries)), self.auditor.version
+        delivery, version = self.rng.choice(list(ledger.state.deliveries)), self.auditor.version
         # It is unknown until the end whether the scopes apply: both outcomes are allowed.
         for may in (True, False):
             ledger.replays.ask(delivery, may=may)

@@ -42,26 +42,26 @@ DELIVERED: Final = frozenset(
 """Behaviours whose answer has a 2xx head; the head decides (B-141)."""
 
 
-def site_config(folder: Path, dice: random.Random) -> Config:
+def site_config(folder: Path, rng: random.Random) -> Config:
     """Return a site whose limits are small, so that a minute reaches all of them."""
     return make_config(
         Path(__file__).parent / "apps",
         apps=(APP,),
         database=f"sqlite:///{folder / 'fw.db'}",
-        max_login_attempts=dice.randint(1, 4),
+        max_login_attempts=rng.randint(1, 4),
         lockout_minutes=1,
-        reset_minutes=dice.randint(1, 3),
+        reset_minutes=rng.randint(1, 3),
         invite_hours=1,
         session_days=SESSION_DAYS,
-        backoff_seconds=dice.choice((0.2, 0.5, 1.0)),
-        backoff_cap_seconds=dice.choice((2.0, 4.0)),
-        delivery_concurrency=dice.choice((1, 2, 8, 64)),
-        per_receiver_concurrency=dice.choice((1, 2, 16)),
-        address_attempts=dice.choice((10, 1000)),
-        recovery_attempts=dice.choice((8, 1000)),
-        receiver_notice=dice.choice((0, 2 / 3600, 30 / 3600)),
-        disable_after_days=dice.choice((0, 0, 1 / 86_400, 10 / 86_400)),
-        new_device_mail=dice.random() < 0.5,
+        backoff_seconds=rng.choice((0.2, 0.5, 1.0)),
+        backoff_cap_seconds=rng.choice((2.0, 4.0)),
+        delivery_concurrency=rng.choice((1, 2, 8, 64)),
+        per_receiver_concurrency=rng.choice((1, 2, 16)),
+        address_attempts=rng.choice((10, 1000)),
+        recovery_attempts=rng.choice((8, 1000)),
+        receiver_notice=rng.choice((0, 2 / 3600, 30 / 3600)),
+        disable_after_days=rng.choice((0, 0, 1 / 86_400, 10 / 86_400)),
+        new_device_mail=rng.random() < 0.5,
     )
 
 
@@ -91,9 +91,9 @@ class World:
         self.steady: list[str] = []  # Webhooks that stay unchanged: for the event, for tickets
         self.answers: dict[str, list[str]] = {}
         self.disturbed_at = float("-inf")
-        self.mail_server = SimulatedMailServer(self.dice("post office"), self._stamp)
+        self.mail_server = SimulatedMailServer(self.rng("post office"), self._stamp)
         self.receivers = [self._receiver(number) for number in range(RECEIVERS)]
-        self.config = site_config(folder, self.dice("config"))
+        self.config = site_config(folder, self.rng("config"))
         self._database = folder / "fw.db"
         self.guesses = Guesses(self.config.auth.max_login_attempts, 60_000)
         self.ledger: Ledger | None = None
@@ -102,7 +102,7 @@ class World:
             self.mail_server, self._committed, self._hashed, self._process_failed, self._stopped,
             self._corrected,
         )  # fmt: skip
-        self.one_service = self.dice("processes").random() < 0.5
+        self.one_service = self.rng("processes").random() < 0.5
         """Whether the two processes are those of one service, or one is a service of its own."""
         self.memory = shared_memory() if self.one_service else None
         self.nodes = [
@@ -116,7 +116,7 @@ class World:
         ]
         self._signers = Signers((SECRET_KEY, OTHER_KEY))
 
-    def dice(self, what: str) -> random.Random:
+    def rng(self, what: str) -> random.Random:
         """Return a source of chance of its own."""
         return random.Random(f"{self.seed}/{what}")
 
@@ -150,7 +150,7 @@ class World:
 
     def _receiver(self, number: int) -> SimulatedReceiver:
         name = f"receiver {number}"
-        return SimulatedReceiver(name, self.dice(name), self.nursery, self._posted, self._answered)
+        return SimulatedReceiver(name, self.rng(name), self.nursery, self._posted, self._answered)
 
     def _listeners(self) -> dict[Origin, Any]:
         return {

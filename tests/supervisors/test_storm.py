@@ -58,11 +58,11 @@ class RandomCallers:
 
     def __init__(self, runtime: Runtime, seed: int) -> None:
         self.runtime = runtime
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.pool = KeyedPool(runtime, "pool", self._make, capacity=40, idle_seconds=2.0)
         self.guests = DynamicSupervisor("guests", limit=8)
         self.crew = WorkerPool(
-            runtime, "crew", SampleActor, size=3, mailbox=self.dice.choice(CREW_MAILBOXES)
+            runtime, "crew", SampleActor, size=3, mailbox=self.rng.choice(CREW_MAILBOXES)
         )
         self.topic: Topic[DiaryNote] = Topic(runtime, "topic")
         self.top: Supervisor | None = None
@@ -71,7 +71,7 @@ class RandomCallers:
         inner = supervisor_child(
             "inner",
             [actor_child("b", SlowLifecycle), actor_child("c", SampleActor)],
-            strategy=self.dice.choice(list(Strategy)),
+            strategy=self.rng.choice(list(Strategy)),
             intensity=RestartIntensity(restarts=2),
         )
         return [
@@ -92,58 +92,58 @@ class RandomCallers:
         return SlowLifecycle() if int(key) % 3 == 0 else SampleActor()
 
     async def _call(self) -> None:
-        dice = self.dice
+        rng = self.rng
         while True:
-            with suppress(ActorError), trio.move_on_after(dice.uniform(0, 2)):
-                fatal = [Break()] if dice.random() < 0.02 else []
-                request = dice.choice([AddNumber(1), Nap(0.3), Keep(), Nap(3.0), *fatal])
-                await self._someone().ask(request, deadline=dice.uniform(0.1, 1.5))
-            with suppress(ActorError), trio.move_on_after(dice.uniform(0, 0.5)):
-                final = [StopSelf()] if dice.random() < 0.05 else []
+            with suppress(ActorError), trio.move_on_after(rng.uniform(0, 2)):
+                fatal = [Break()] if rng.random() < 0.02 else []
+                request = rng.choice([AddNumber(1), Nap(0.3), Keep(), Nap(3.0), *fatal])
+                await self._someone().ask(request, deadline=rng.uniform(0.1, 1.5))
+            with suppress(ActorError), trio.move_on_after(rng.uniform(0, 0.5)):
+                final = [StopSelf()] if rng.random() < 0.05 else []
                 await self._someone().send(
-                    dice.choice([DiaryNote(1), Begin(0.2), Later(0.2, 1), *final])
+                    rng.choice([DiaryNote(1), Begin(0.2), Later(0.2, 1), *final])
                 )
-            with suppress(ActorError, ValueError), trio.move_on_after(dice.uniform(0, 2)):
+            with suppress(ActorError, ValueError), trio.move_on_after(rng.uniform(0, 2)):
                 await self._invite_or_send_away()
-            with suppress(ActorError, TypeError), trio.move_on_after(dice.uniform(0, 2)):
+            with suppress(ActorError, TypeError), trio.move_on_after(rng.uniform(0, 2)):
                 self.topic.subscribe(
                     self._someone(),
-                    overflow=dice.choice(list(TopicOverflow)),
-                    capacity=dice.randrange(1, 4),
+                    overflow=rng.choice(list(TopicOverflow)),
+                    capacity=rng.randrange(1, 4),
                 )
                 await self.topic.publish(DiaryNote(1))
-            await trio.sleep(dice.uniform(0, 0.2))
+            await trio.sleep(rng.uniform(0, 0.2))
             self.runtime.snapshot()
 
     async def _invite_or_send_away(self) -> None:
-        dice = self.dice
-        host = dice.choice([self.guests, self.top or self.guests])
-        name = f"{dice.choice('xyz')}{dice.randrange(4)}"
-        if dice.random() < 0.4:
+        rng = self.rng
+        host = rng.choice([self.guests, self.top or self.guests])
+        name = f"{rng.choice('xyz')}{rng.randrange(4)}"
+        if rng.random() < 0.4:
             await host.stop_child(name)
         else:
-            make = dice.choice([SampleActor, SlowLifecycle])
-            await host.start_child(actor_child(name, make, restart=dice.choice(list(Restart))))
+            make = rng.choice([SampleActor, SlowLifecycle])
+            await host.start_child(actor_child(name, make, restart=rng.choice(list(Restart))))
 
     def _someone(self) -> Ref:
-        name = self.dice.choice(["a", "w", "b", "c", "p", "p", "x0", "x1", "y2", "z3", "crew"])
+        name = self.rng.choice(["a", "w", "b", "c", "p", "p", "x0", "x1", "y2", "z3", "crew"])
         if name == "crew":
             return self.crew
         if name == "p":
-            return self.pool[str(self.dice.randrange(60))]
+            return self.pool[str(self.rng.randrange(60))]
         return self.runtime.ref(name)
 
 
 @in_many_orders
 async def test_supervisor_survives_a_storm_and_stops_in_time(runtime: Runtime, seed: int) -> None:
     callers = RandomCallers(runtime, seed)
-    seconds = callers.dice.uniform(1, 30)
+    seconds = callers.rng.uniform(1, 30)
     with suppress(SupervisorFailed), trio.move_on_after(seconds):
         async with open_supervisor(
             runtime,
             "top",
             callers.tree(),
-            strategy=callers.dice.choice(list(Strategy)),
+            strategy=callers.rng.choice(list(Strategy)),
             intensity=RestartIntensity(restarts=20),
             stop_seconds=STOP_SECONDS,
             limit=6,

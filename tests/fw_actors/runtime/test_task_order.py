@@ -87,11 +87,11 @@ async def story(trace: list[str]) -> None:
 
 
 async def tell_the_story(runtime: Runtime, pool: KeyedPool, caller: int, trace: list[str]) -> None:
-    dice = SeededEntropy(caller)
+    rng = SeededEntropy(caller)
     for step in range(30):
-        choice = int(dice.uniform(0, 7.99))
+        choice = int(rng.uniform(0, 7.99))
         ref: Any = runtime.ref("abc"[choice % 3]) if choice < 4 else pool[str(choice)]
-        request = (AddNumber(caller), Nap(dice.uniform(0, 0.5)), Break())[step % 3]
+        request = (AddNumber(caller), Nap(rng.uniform(0, 0.5)), Break())[step % 3]
         try:
             answer: object = await ref.ask(request, deadline=0.3)
         except ActorFailed as failure:

@@ -123,10 +123,10 @@ async def test_injecting_into_a_pool_includes_later_actors(runtime: Runtime) -> 
 
 async def test_injecting_leaves_timers_alone(runtime: Runtime) -> None:
     diary: list[Any] = []
-    dice = SeededEntropy(1)
+    rng = SeededEntropy(1)
 
     def plan(number: int, message: Message) -> Fault | None:
-        return Drop() if isinstance(message, DiaryNote) and dice.uniform(0, 1) <= 1 else None
+        return Drop() if isinstance(message, DiaryNote) and rng.uniform(0, 1) <= 1 else None
 
     async with runtime.running("a", lambda: SampleActor(diary)) as ref:
         with injecting(ref, plan):
