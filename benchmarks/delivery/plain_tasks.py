@@ -2,7 +2,7 @@
 
 `python -m benchmarks.delivery.plain_tasks FOLDER URL EVENTS HOW` delivers so many events and prints
 the instructions of a delivery, in user mode, of all threads. HOW is `actors` for the service as it
-is, or `tasks`: a task of trio out of a reused crew then does what the DeliveryActor does, with the
+is, or `tasks`: a task of trio from a reused pool then does what the DeliveryActor does, with the
 same code, and asks the OutcomeWriter itself.
 
 The processor counts, so other load on the machine matters little; unlike times.
@@ -55,7 +55,7 @@ class PlainPool(KeyedPool):
         return self._handling
 
     def tell(self, key: str, message: Message) -> bool:
-        """Have an idle task of the crew handle the message, or a further one."""
+        """Have an idle task of the pool handle the message, or a further one."""
         self._handling += 1
         if self._free:
             self._free -= 1

@@ -117,7 +117,7 @@ class World:
         self._signers = Signers((SECRET_KEY, OTHER_KEY))
 
     def rng(self, what: str) -> random.Random:
-        """Return a source of chance of its own."""
+        """Return a generator of its own. `what` is part of its seed: another name, other runs."""
         return random.Random(f"{self.seed}/{what}")
 
     def broke(self, promise: str) -> None:

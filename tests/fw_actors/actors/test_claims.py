@@ -146,7 +146,7 @@ DOCUMENTS = 20
 
 
 @dataclass
-class WeighingReceiver(ScriptedReceiver):
+class PayloadBytesReceiver(ScriptedReceiver):
     """Notes the largest number of bytes in flight at a time."""
 
     held: int = 0
@@ -187,7 +187,7 @@ async def test_claim_reads_limited_bytes_of_long_payloads(
     """Further ones wait in the store; no attempt and no expired lease is counted (B-218)."""
     monkeypatch.setattr(claims, "MAX_READ_BYTES", 2 * BODY)
     monkeypatch.setattr(claims, "MAX_BYTES_IN_FLIGHT", 5 * BODY)
-    receiver = WeighingReceiver(["200"], busy=0.5)
+    receiver = PayloadBytesReceiver(["200"], busy=0.5)
     async with delivering(tmp_path, receiver) as post:
         await post.webhook(ordering=ordering)
         await emit_long(post, 1, {"n": 1})
@@ -203,7 +203,7 @@ async def test_claim_reads_payload_above_all_limits(
 ) -> None:
     monkeypatch.setattr(claims, "MAX_READ_BYTES", BODY // 4)
     monkeypatch.setattr(claims, "MAX_BYTES_IN_FLIGHT", BODY // 2)
-    receiver = WeighingReceiver(["200"], busy=0.5)
+    receiver = PayloadBytesReceiver(["200"], busy=0.5)
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
         for delivery in await emit_long(post, 5):

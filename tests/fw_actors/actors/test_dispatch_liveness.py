@@ -37,7 +37,7 @@ EXPLAINED_SECONDS = MAX_ANSWER_SECONDS + 4 * MAX_WRITE_SECONDS + 0.05
 """An answer, its outcome, a poll without slots, the next poll, each behind another write."""
 
 
-class UnevenReceiver(ScriptedReceiver):
+class RandomDelayReceiver(ScriptedReceiver):
     """Answers each POST after a random time."""
 
     def __init__(self, random: Random) -> None:
@@ -64,7 +64,7 @@ async def test_due_deliveries_do_not_pause_while_slots_are_free(
     seed: int, tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = Random(seed)
-    receiver = UnevenReceiver(random)
+    receiver = RandomDelayReceiver(random)
     slots = random.choice([1, 2, 4, 16, 64])
     slowest_write = random.choice([0.0, 0.005, MAX_WRITE_SECONDS])
     async with delivering(

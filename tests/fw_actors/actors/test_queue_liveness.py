@@ -133,7 +133,7 @@ async def open_queue_node(
 QueueNodes = VirtualNodes[QueueNode]
 
 
-class QueueWatch:
+class QueueWaitMonitor:
     """Measures for how long a job waits that is due while a process has a free slot."""
 
     def __init__(self, operator: Site, nodes: QueueNodes, given: JobsOfRandomTime) -> None:
@@ -200,10 +200,10 @@ async def work_randomly(seed: int, folder: Path) -> None:
             notice_seconds=random.choice([0.0, 0.01]),
             each_commit=operator.config.sqlite_file is None,
         )
-        watch = QueueWatch(operator, nodes, given)
+        monitor = QueueWaitMonitor(operator, nodes, given)
         for _ in range(random.choice([2, 2, 3])):
             await nodes.start()
-        nursery.start_soon(watch.run)
+        nursery.start_soon(monitor.run)
         for _ in range(ACTS):
             act = random.choice(["put", "put", "put", "put", "start", "stop", "kill"])
             node = random.choice(nodes.up)
@@ -221,8 +221,8 @@ async def work_randomly(seed: int, folder: Path) -> None:
         for node in list(nodes.up):
             nodes.kill(node)
         nursery.cancel_scope.cancel()
-    message = "\n".join([*history, watch.report])
-    assert watch.longest < EXPLAINED_SECONDS + 4 * slowest, message
+    message = "\n".join([*history, monitor.report])
+    assert monitor.longest < EXPLAINED_SECONDS + 4 * slowest, message
     assert kills or not given.repeated, message
 
 

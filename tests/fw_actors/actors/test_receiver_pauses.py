@@ -54,7 +54,7 @@ class OtherProcess:
         return PeerAnswers(unanswered=[2]) if self.hangs else PeerAnswers({2: True})
 
 
-class WillingDispatcher:
+class AcceptingDispatcher:
     """A dispatcher that knows every receiver."""
 
     async def ask(self, message: Pause | Resume, *, deadline: float) -> bool:
@@ -62,7 +62,7 @@ class WillingDispatcher:
 
 
 def console_beside(site: VirtualSite, other: OtherProcess) -> ServiceConsole:
-    nothing, dispatcher = cast("Any", None), cast("Any", WillingDispatcher())
+    nothing, dispatcher = cast("Any", None), cast("Any", AcceptingDispatcher())
     return ServiceConsole(site.site, nothing, dispatcher, nothing, other)
 
 

@@ -256,7 +256,7 @@ async def test_listed_variables_travel_with_sent_messages(carrying: Runtime) -> 
         await ref.send(Show())
         ref.resume()
     assert diary == ["one", "none"]
-    letters = carrying.snapshot()
-    assert letters.dead_letters[DeadLetterReason.DROPPED] == 1
-    assert letters.last_dead_letters[0].message == "Show"
-    assert letters.late_replies == 0
+    snapshot = carrying.snapshot()
+    assert snapshot.dead_letters[DeadLetterReason.DROPPED] == 1
+    assert snapshot.last_dead_letters[0].message == "Show"
+    assert snapshot.late_replies == 0
