@@ -32,7 +32,6 @@ from fw_actors.mail.message import ENCODED_WORD
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.store import Statement, Tx, UniqueViolation
 from fw_actors.store.schema import (
-    BULK_REPLAY,
     IDENTIFIER,
     JOB,
     KNOWN_ADDRESS,
@@ -263,7 +262,7 @@ def _move(table: sa.Table) -> Statement:
     return Statement(sa.update(table).where(table.c.user == sa.bindparam("old")).values(user=new))
 
 
-_OF_USERS: Final = (PASSWORD, SESSION, TOKEN, JOB, KNOWN_ADDRESS, KNOWN_DEVICE, BULK_REPLAY)
+_OF_USERS: Final = (PASSWORD, SESSION, TOKEN, JOB, KNOWN_ADDRESS, KNOWN_DEVICE)
 _MOVES: Final = tuple(map(_move, _OF_USERS))
 
 

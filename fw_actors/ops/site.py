@@ -54,7 +54,7 @@ from fw_actors.webhooks.events import CustomEvents, DeliveryRecorder, EventRecor
 from fw_actors.webhooks.health import HealthRenames
 from fw_actors.webhooks.outage_notices import OutageEnds, ReceiverNotices
 from fw_actors.webhooks.pacing import Pauses
-from fw_actors.webhooks.replay import BulkReplays, Replays, RunsOfDeletedUsers
+from fw_actors.webhooks.replay import BulkReplays, Replays, RunRenames
 from fw_actors.webhooks.subscriptions import (
     SharedSubscriptions,
     SubscriptionCache,
@@ -279,10 +279,10 @@ def _assembled(
         OutageEnds(notices),  # before HealthRenames, which drops the row of a deleted Webhook
         AccountRenames(registry),
         JobsOfDeletedUsers(),
-        RunsOfDeletedUsers(),
         DeliveryRenames(registry, subscriptions),
         NamesOfDeletedWebhooks(registry),
         HealthRenames(),
+        RunRenames(),  # after DeliveryRenames: it locks deliveries first, as a batch does
         VersionRecorder(registry, entropy),
         SubscriptionRenewal(subscriptions, partial(recorded, events.QUEUE)),
         publisher,

@@ -372,35 +372,78 @@ class BulkReplays:
     def carry_out(self, fw: Fw, run: ReplayRun, deliveries: Sequence[str]) -> None:
         """Replay a batch as the user who began the run, or end the run if the batch is empty.
 
-        Does nothing if the run was stopped, its user was renamed since it was read, or another
-        process was faster. If the user has lost the permission, that is recorded and ends the run.
+        Does nothing if the run was stopped, its user or what its filters name was renamed since it
+        was read, or another process was faster. If the user has lost the permission, that is
+        recorded and ends the run.
         """
         error = self._audit.denial(fw, _OPERATION, _DELIVERY)
         if error is not None:
             self.give_up(fw.tx, run, error.message)
         elif not deliveries:
             self._end(fw.tx, run, ReplayState.DONE)
-        elif fw.tx.run(_ADVANCE, id=run.id, by=run.user, cursor=run.cursor, reached=deliveries[-1]):
-            _count(fw.tx, run, self._replays.replay_many(fw, deliveries, run.id))
+        else:
+            # Before the run, which a rename locks after the deliveries.
+            _lock(fw, deliveries)
+            if fw.tx.run(_ADVANCE, **_as_read(run), cursor=run.cursor, reached=deliveries[-1]):
+                _count(fw.tx, run, self._replays.replay_many(fw, deliveries, run.id))
 
     def give_up(self, tx: Tx, run: ReplayRun, reason: str) -> None:
-        """End a run as failed, unless its user was renamed since it was read."""
+        """End a run as failed, unless a rename has changed it since it was read."""
         self._end(tx, run, ReplayState.FAILED, reason)
 
     def _end(self, tx: Tx, run: ReplayRun, state: ReplayState, reason: str = "") -> None:
         """End a run by its id, because it may have ended and another may have begun meanwhile."""
-        tx.run(_END, id=run.id, by=run.user, how=state.value, reason=reason, at=tx.now)
+        tx.run(_END, **_as_read(run), how=state.value, reason=reason, at=tx.now)
 
 
-class RunsOfDeletedUsers(Observer):
-    """Ends the run of a deleted User, which must not continue as another account of its name."""
+def _as_read(run: ReplayRun) -> dict[str, str]:
+    """Return the parameters by which a statement changes a run only as it was read."""
+    return {"id": run.id, "by": run.user, "selected": run.filters}
 
-    doctypes, events = frozenset({"User"}), frozenset({DELETION})
+
+class RunRenames(Observer):
+    """Updates runs after renames, and ends the run of a deleted User.
+
+    A run must not continue as another account of its user's name, and replays the deliveries that
+    matched at its start, also if their Webhook or the document they are about is renamed.
+    """
+
+    events = frozenset({DELETION})
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """After the deletion: end the run as failed."""
+        """After the deletion of a User: end its run as failed."""
+        if doc.doctype != "User":
+            return
         reason = f"The user {doc.name} was deleted."
         fw.tx.run(_END_OF, by=doc.name, how=ReplayState.FAILED.value, reason=reason, at=fw.tx.now)
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """Update the users of runs, and the filters of the run in progress."""
+        if doctype == "User":
+            fw.tx.run(_RENAME_USER, old=old, new=new)
+        for run, filters in fw.tx.rows(_SELECTIONS):
+            renamed = json.dumps(_renamed_filters(json.loads(filters), doctype, old, new))
+            if renamed != filters:
+                fw.tx.run(_SELECT, id=run, filters=renamed)
+
+
+def _renamed_filters(filters: Sequence[Any], doctype: str, old: str, new: str) -> list[Any]:
+    """Return filters that select the same deliveries after a rename."""
+    fields = {"webhook"} if doctype == "Webhook" else set()
+    if ["reference_doctype", "=", doctype] in filters:
+        fields.add("reference_name")
+    return [
+        [field, how, _renamed_value(how, value, old, new)]
+        if field in fields
+        else [field, how, value]
+        for field, how, value in filters
+    ]
+
+
+def _renamed_value(how: str, value: Any, old: str, new: str) -> Any:
+    if how in ("in", "not in"):
+        return [new if each == old else each for each in value]
+    return new if how in ("=", "!=") and value == old else value
 
 
 def newest_runs(tx: Tx) -> list[ReplayRun]:
@@ -472,6 +515,7 @@ _BEGIN: Final = Statement(
 _ADVANCE: Final = Statement(
     sa.update(BULK_REPLAY)
     .where(_R.id == sa.bindparam("id"), _R.user == sa.bindparam("by"))
+    .where(_R.filters == sa.bindparam("selected"))
     .where(_R.cursor == sa.bindparam("cursor"), _R.state == ReplayState.RUNNING.value)
     .values(cursor=sa.bindparam("reached"))
 )
@@ -485,7 +529,9 @@ _ENDING: Final = (
     .where(_R.user == sa.bindparam("by"), _R.state == ReplayState.RUNNING.value)
     .values(state=sa.bindparam("how"), error=sa.bindparam("reason"), ended=sa.bindparam("at"))
 )
-_END: Final = Statement(_ENDING.where(_R.id == sa.bindparam("id")))
+_END: Final = Statement(
+    _ENDING.where(_R.id == sa.bindparam("id"), _R.filters == sa.bindparam("selected"))
+)
 _END_OF: Final = Statement(_ENDING)
 _END_FOREGROUND: Final = Statement(
     sa.update(BULK_REPLAY)
@@ -493,6 +539,17 @@ _END_FOREGROUND: Final = Statement(
     .values(state=sa.bindparam("how"), ended=sa.bindparam("at"))
 )
 _ENDED: Final = (DeliveryStatus.SENT, DeliveryStatus.FAILED)
+_RENAME_USER: Final = Statement(
+    sa.update(BULK_REPLAY).where(_R.user == sa.bindparam("old")).values(user=sa.bindparam("new"))
+)
+_SELECTIONS: Final = Statement(
+    sa.select(_R.id, _R.filters).where(_R.state == ReplayState.RUNNING.value)
+)
+_SELECT: Final = Statement(
+    sa.update(BULK_REPLAY)
+    .where(_R.id == sa.bindparam("id"))
+    .values(filters=sa.bindparam("filters"))
+)
 _D: Final = table_of(WebhookDelivery).table.c
 _OF_RUN: Final = (
     sa.select(_D.status)

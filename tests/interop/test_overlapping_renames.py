@@ -97,6 +97,34 @@ async def test_rename_waiting_for_replay_does_not_deadlock(
     assert rows == [{"partition": "Lovelace"}]
 
 
+async def test_batch_of_replay_waiting_for_rename_does_not_deadlock(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
+    """Both lock the deliveries before the run (B-430), and the run continues (B-257)."""
+    [due] = await depot.owe()
+    await depot.site.store.write(partial(depot.settle, [due], OutcomeKind.REFUSED))
+    webhook, bulk = due.job.partition, depot.site.bulk
+    run: Any = await depot.site.write(
+        "Administrator", lambda fw: bulk.begin(fw, [["webhook", "=", webhook]])
+    )
+
+    def rename(fw: Any) -> None:
+        fw.db.sql("SELECT name FROM doc_webhook WHERE name = :name FOR UPDATE", {"name": webhook})
+        overlap.meet()
+        rename_webhook(webhook, "Lovelace", fw)
+
+    def batch(fw: Any) -> None:
+        bulk.carry_out(fw, run, [due.delivery])
+
+    assert await overlap(
+        as_administrator(depot.site, rename), partial(depot.site.write, "Administrator", batch)
+    ) == (None, None)
+    assert await depot.states() == [("Failed", 1)]  # the batch was selected by the old name
+    again: Any = await depot.site.store.read(bulk.running)
+    found = await depot.site.read("Administrator", lambda fw: bulk.batch(fw, again))
+    assert found == [due.delivery]
+
+
 async def test_rename_is_followed_by_a_replay_that_waits_for_it(
     transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:

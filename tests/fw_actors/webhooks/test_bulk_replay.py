@@ -360,6 +360,60 @@ async def test_bulk_replay_of_user_renamed_during_a_batch_continues(
 
 
 @pytest.mark.usefixtures("on_both_stores")
+@pytest.mark.parametrize("how", ["=", "in"])
+async def test_bulk_replay_includes_all_deliveries_of_webhook_renamed_meanwhile(
+    bulk: Bulk, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Each delivery that matched at the start is replayed once (B-257)."""
+    monkeypatch.setattr(replay, "BATCH", 2)
+    await bulk.failed(3)
+    webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
+    await bulk.begin([["webhook", how, webhook if how == "=" else ["other", webhook]]])
+    assert await bulk.step() == 2
+    await bulk.site.do(lambda fw: fw.get_doc("Webhook", webhook).rename("billing"))
+    assert [await bulk.step(), await bulk.step()] == [1, 0]
+    run = await bulk.run()
+    assert (run.state, run.replayed) == ("done", 3)
+    assert "billing" in run.filters
+
+
+async def test_bulk_replay_leaves_out_excluded_webhook_after_its_rename(bulk: Bulk) -> None:
+    """Deliveries that did not match at the start are not replayed (B-257)."""
+    await bulk.failed(1)
+    webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
+    await bulk.begin([["webhook", "!=", webhook]])
+    await bulk.site.do(lambda fw: fw.get_doc("Webhook", webhook).rename("billing"))
+    assert await bulk.step() == 0
+    assert await bulk.states() == ["Failed"]
+
+
+async def test_bulk_replay_by_reference_includes_document_renamed_meanwhile(bulk: Bulk) -> None:
+    """The deliveries follow the document (B-184), and so does the replay (B-257)."""
+    note = await bulk.site.do(lambda fw: fw.new_doc("Note", title="first").insert().name)
+    await bulk.site.subscribe()
+    await bulk.site.do(
+        lambda fw: fw.webhooks.emit("note.shared", {}, reference={"doctype": "Note", "name": note})
+    )
+    await bulk.attempt("REFUSED")
+    await bulk.begin([["reference_doctype", "=", "Note"], ["reference_name", "=", note]])
+    await bulk.site.do(lambda fw: fw.get_doc("Note", note).rename("second"))
+    assert [await bulk.step(), await bulk.step()] == [1, 0]
+
+
+async def test_batch_read_before_rename_of_webhook_does_not_end_the_replay(bulk: Bulk) -> None:
+    """The batch was selected by filters that no longer apply (B-257)."""
+    await bulk.failed(1)
+    webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
+    run = await bulk.begin([["webhook", "=", webhook]])
+    await bulk.site.do(lambda fw: fw.get_doc("Webhook", webhook).rename("billing"))
+    site = bulk.site.site
+    names = await site.read("boss", lambda fw: site.bulk.batch(fw, run))
+    await site.write("boss", lambda fw: site.bulk.carry_out(fw, run, names))
+    assert (await bulk.run()).state == "running"
+    assert [await bulk.step(), await bulk.step()] == [1, 0]
+
+
+@pytest.mark.usefixtures("on_both_stores")
 async def test_bulk_replay_of_deleted_user_does_not_run_as_another_one_of_the_name(
     bulk: ScriptedBulkReplays,
 ) -> None:
