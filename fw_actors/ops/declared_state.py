@@ -27,6 +27,7 @@ from fw_actors.documents.core import CUSTOM, DOCUMENT
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import ShapeError
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import (
     BadRequestError,
@@ -176,14 +177,20 @@ class DeclaredStates:
         """
         notes: list[str] = []
         faults = _unknown_names(fw, state)
-        changes = list(_roles(fw, state))
+        scopes = list(_scopes(fw, state))
+        # In an order in which the site always has a System Manager without scopes, if it has one
+        # before and after.
+        changes = [*_roles(fw, state), *(each for each in scopes if each.kind == "delete")]
+        accounts: list[Change] = []
         for name, user in state.users.items():
             with _collecting(faults):
-                changes += _user(fw, name, user)
+                accounts += _user(fw, name, user)
+        changes += sorted(accounts, key=_may_remove_manager)
         for name, webhook in state.webhooks.items():
             with _collecting(faults):
                 changes += self._webhook(fw, name, webhook, notes)
-        changes += _scopes(fw, state)  # after everything that they may name
+        # After everything that they may name.
+        changes += (each for each in scopes if each.kind == "create")
         if faults:
             raise ConfigurationError(faults)
         if prune:
@@ -364,7 +371,10 @@ def _collecting(faults: list[str]) -> Iterator[None]:
 
 
 def _unknown_names(fw: Fw, state: DeclaredState) -> list[str]:
-    """Return a sentence for each declared role and DocType that does not exist."""
+    """Return a sentence for each declared role and DocType that does not exist.
+
+    A stored Webhook or scope may name a DocType that no app declares any more, and stay (B-16).
+    """
     roles = {row["name"] for row in fw.get_all(ROLE, fields=["name"])} | set(state.roles)
     doctypes = fw.documents.registry.metas
     named: list[tuple[str, str, Any, Iterable[str]]] = []
@@ -373,10 +383,13 @@ def _unknown_names(fw: Fw, state: DeclaredState) -> list[str]:
         if not isinstance(user.roles, msgspec.UnsetType):
             named += [(place, "Role", role, roles) for role in user.roles]
         if not isinstance(user.scopes, msgspec.UnsetType):
-            named += [(place, "DocType", scope.allow, doctypes) for scope in user.scopes]
+            stored = _stored_scopes(fw, name)
+            added = (scope for scope in user.scopes if scope not in stored)
+            named += [(place, "DocType", scope.allow, doctypes) for scope in added]
     for name, webhook in state.webhooks.items():
-        if webhook.get("webhook_doctype"):
-            named.append((f"webhooks.{name}", "DocType", webhook["webhook_doctype"], doctypes))
+        watched = webhook.get("webhook_doctype")
+        if watched and fw.get_value(WEBHOOK, name, "webhook_doctype") != watched:
+            named.append((f"webhooks.{name}", "DocType", watched, doctypes))
     return [
         f"{place}: there is no {kind} {name[:140]}{_offer(name, known)}"
         for place, kind, name, known in named
@@ -409,6 +422,16 @@ def _user(fw: Fw, name: str, declared: DeclaredUser) -> Iterator[Change]:
             fields.append(PlannedValue("roles", had, sorted(set(declared.roles))))
     if fields or not exists:
         yield Change("change" if exists else "create", USER, name, tuple(fields))
+
+
+def _may_remove_manager(change: Change) -> bool:
+    """Return whether a step may take the role System Manager from an account, or disable it."""
+    for value in change.fields:
+        if value.field == "enabled" and not value.new:
+            return True
+        if value.field == "roles" and SYSTEM_MANAGER not in value.new:
+            return True
+    return False
 
 
 def _apply_user(fw: Fw, state: DeclaredState, change: Change) -> None:

@@ -92,11 +92,68 @@ def test_apply_replaces_scopes_by_declared_scopes(fw: CommandLine, site: Path) -
     fw.done("apply", "site.toml", "--yes")
     site.write_text('[users.bob]\nscopes = [{allow = "User", for_value = "bob"}]')
     assert changes(fw, "diff", "site.toml") == [
-        ("create", "User Permission"), ("delete", "User Permission"),
+        ("delete", "User Permission"), ("create", "User Permission"),
     ]  # fmt: skip
     fw.done("apply", "site.toml", "--yes")
     rows = fw.json("eval", 'fw.get_all("User Permission", fields=["for_value"])')
     assert [row["for_value"] for row in rows] == ["bob"]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"ann": {"roles": []}, "bob": {"roles": ["System Manager"]}},
+        {"ann": {"enabled": False}, "bob": {"roles": ["System Manager"]}},
+        {"ann": {"roles": []}, "cy": {"scopes": []}},
+        {"ann": {"scopes": [{"allow": "User", "for_value": "bob"}]}, "cy": {"scopes": []}},
+        {"ann": {"enabled": False}, "dan": {"enabled": True}},
+        {"ann": {"roles": []}, "eve": {"email": "eve@x.test", "roles": ["System Manager"]}},
+    ],
+)
+def test_apply_replaces_last_system_manager(fw: CommandLine, wanted: dict[str, Any]) -> None:
+    """In any order of the file, as the site always has one (C-168)."""
+    manager = {"roles": ["System Manager"]}
+    scoped = {**manager, "scopes": [{"allow": "User", "for_value": "cy"}]}
+    users: dict[str, dict[str, Any]] = {
+        "ann": manager,
+        "bob": {},
+        "cy": scoped,
+        "dan": {**manager, "enabled": False},
+    }
+    before = {name: {"email": f"{name}@x.test", **more} for name, more in users.items()}
+    for state in (before, wanted):
+        (fw.folder / "site.json").write_text(json.dumps({"users": state}))
+        assert changes(fw, "diff", "site.json") != []
+        fw.done("apply", "site.json", "--yes")
+    assert changes(fw, "diff", "site.json") == []
+
+
+def test_apply_refuses_to_remove_last_system_manager(fw: CommandLine) -> None:
+    ann = {"email": "ann@x.test", "roles": ["System Manager"]}
+    (fw.folder / "site.json").write_text(json.dumps({"users": {"ann": ann}}))
+    fw.done("apply", "site.json", "--yes")
+    assert "The last enabled System Manager" in refusal(fw, {"users": {"ann": {"roles": []}}})
+
+
+def test_export_can_be_applied_without_the_app_of_its_doctypes(fw: CommandLine) -> None:
+    """A Webhook of a missing DocType may be disabled and changed (B-16)."""
+    (fw.folder / "fw.json").write_text('{"apps": ["examples.notes"]}')
+    fw.environ["FW_SECRET_HOOK"] = "first-secret-of-hook"
+    hook = {"url": "https://x.example/", "webhook_doctype": "Note", "on_insert": 1, "enabled": 0}
+    ann = {"email": "ann@x.test", "scopes": [{"allow": "Notebook", "for_value": "first"}]}
+    fw.done("eval", "--commit", 'fw.new_doc("Notebook", title="first").insert().name')
+    state: dict[str, Any] = {
+        "webhooks": {"hook": {**hook, "secret": "FW_SECRET_HOOK"}},
+        "users": {"ann": ann},
+    }
+    (fw.folder / "site.json").write_text(json.dumps(state))
+    fw.done("apply", "site.json", "--yes")
+    (fw.folder / "fw.json").write_text("{}")
+    (fw.folder / "site.json").write_text(fw.done("export"))
+    assert changes(fw, "diff", "site.json") == []
+    state["webhooks"]["hook"]["title"] = "Old notes"
+    (fw.folder / "site.json").write_text(json.dumps(state))
+    assert changes(fw, "apply", "site.json", "--yes") == [("change", "Webhook")]
 
 
 def test_prune_deletes_undeclared_webhooks(fw: CommandLine, site: Path) -> None:
