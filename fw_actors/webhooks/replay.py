@@ -404,8 +404,9 @@ def _as_read(run: ReplayRun) -> dict[str, str]:
 class RunRenames(Observer):
     """Updates runs after renames, and ends the run of a deleted User.
 
-    A run must not continue as another account of its user's name, and replays the deliveries that
-    matched at its start, also if their Webhook or the document they are about is renamed.
+    A run must not continue as another account of its user's name. It replays the deliveries that
+    matched at its start, also if their Webhook or the document they are about is renamed, and is
+    shown on the page of the Webhook.
     """
 
     events = frozenset({DELETION})
@@ -418,7 +419,7 @@ class RunRenames(Observer):
         fw.tx.run(_END_OF, by=doc.name, how=ReplayState.FAILED.value, reason=reason, at=fw.tx.now)
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
-        """Update the users of runs, and the filters of the run in progress."""
+        """Update the users and the filters of the runs that are kept."""
         if doctype == "User":
             fw.tx.run(_RENAME_USER, old=old, new=new)
         for run, filters in fw.tx.rows(_SELECTIONS):
@@ -429,21 +430,20 @@ class RunRenames(Observer):
 
 def _renamed_filters(filters: Sequence[Any], doctype: str, old: str, new: str) -> list[Any]:
     """Return filters that select the same deliveries after a rename."""
-    fields = {"webhook"} if doctype == "Webhook" else set()
+    fields = ["webhook"] if doctype == "Webhook" else []
     if ["reference_doctype", "=", doctype] in filters:
-        fields.add("reference_name")
-    return [
-        [field, how, _renamed_value(how, value, old, new)]
-        if field in fields
-        else [field, how, value]
-        for field, how, value in filters
-    ]
+        fields.append("reference_name")
+    return [_renamed_filter(each, old, new) if each[0] in fields else each for each in filters]
 
 
-def _renamed_value(how: str, value: Any, old: str, new: str) -> Any:
+def _renamed_filter(each: Sequence[Any], old: str, new: str) -> Sequence[Any]:
+    """Return a filter with the new name as its value, if the old one is its value."""
+    field, how, *rest = each
+    if how in ("=", "!=") and rest == [old]:
+        return [field, how, new]
     if how in ("in", "not in"):
-        return [new if each == old else each for each in value]
-    return new if how in ("=", "!=") and value == old else value
+        return [field, how, [new if value == old else value for value in rest[0]]]
+    return each
 
 
 def newest_runs(tx: Tx) -> list[ReplayRun]:
@@ -542,9 +542,7 @@ _ENDED: Final = (DeliveryStatus.SENT, DeliveryStatus.FAILED)
 _RENAME_USER: Final = Statement(
     sa.update(BULK_REPLAY).where(_R.user == sa.bindparam("old")).values(user=sa.bindparam("new"))
 )
-_SELECTIONS: Final = Statement(
-    sa.select(_R.id, _R.filters).where(_R.state == ReplayState.RUNNING.value)
-)
+_SELECTIONS: Final = Statement(sa.select(_R.id, _R.filters))
 _SELECT: Final = Statement(
     sa.update(BULK_REPLAY)
     .where(_R.id == sa.bindparam("id"))

@@ -377,6 +377,27 @@ async def test_bulk_replay_includes_all_deliveries_of_webhook_renamed_meanwhile(
     assert "billing" in run.filters
 
 
+async def test_bulk_replay_filters_of_other_forms_survive_rename(bulk: Bulk) -> None:
+    """A filter may name several fields, and may have no value (B-257)."""
+    await bulk.failed(1)
+    webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
+    others = [["sent", "is null"], [["event", "error"], "like", "%e%"], ["event", "!=", webhook]]
+    await bulk.begin([*others, ["webhook", "not in", ["other"]]])
+    await bulk.site.do(lambda fw: fw.get_doc("Webhook", webhook).rename("billing"))
+    assert json.loads((await bulk.run()).filters) == [*others, ["webhook", "not in", ["other"]]]
+    assert [await bulk.step(), await bulk.step()] == [1, 0]
+
+
+async def test_finished_bulk_replay_follows_rename_of_its_webhook(bulk: Bulk) -> None:
+    """The page of a Webhook shows the replays about it by their filters (O-301)."""
+    await bulk.failed(1)
+    webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
+    await bulk.begin([["webhook", "=", webhook]])
+    assert [await bulk.step(), await bulk.step()] == [1, 0]
+    await bulk.site.do(lambda fw: fw.get_doc("Webhook", webhook).rename("billing"))
+    assert json.loads((await bulk.run()).filters) == [["webhook", "=", "billing"]]
+
+
 async def test_bulk_replay_leaves_out_excluded_webhook_after_its_rename(bulk: Bulk) -> None:
     """Deliveries that did not match at the start are not replayed (B-257)."""
     await bulk.failed(1)
