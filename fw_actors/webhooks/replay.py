@@ -46,6 +46,8 @@ from fw_actors.webhooks.pacing import lock_deliveries
 
 _OPERATION: Final = "Replaying a delivery"
 _DELIVERY: Final = "Webhook Delivery"
+_ERASED: Final = "The body of this delivery was erased"
+_NOT_AGAIN: Final = "it cannot be sent again."
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -146,9 +148,7 @@ class Replays:
         if previous not in FINAL:
             raise ConflictError(wrong_status(previous, FINAL, "replayed"))
         if erased is not None:
-            raise ConflictError(
-                f"The body of this delivery was erased at {iso(erased)}; it cannot be sent again."
-            )
+            raise ConflictError(f"{_ERASED} at {iso(erased)}; {_NOT_AGAIN}")
         max_attempts, ordering, _ = read
         archive_before_replay(tx, delivery, max_attempts)
         by = replayed_by(fw.user, tx.now)
@@ -484,9 +484,11 @@ def _count(tx: Tx, run: ReplayRun, results: Sequence[Replayed | FwError]) -> Non
 
 
 def _reason(error: FwError, known: Counter[str]) -> str:
-    """Return the reason of an error; there are few different ones, because conflicts name no
-    delivery."""
+    """Return the reason of an error; there are few different ones, because none names a delivery
+    or a time."""
     reason = "It no longer exists." if isinstance(error, NotFoundError) else error.message
+    if reason.startswith(_ERASED):
+        reason = f"{_ERASED}; {_NOT_AGAIN}"
     return reason if reason in known or len(known) < _REASONS else "Other causes."
 
 

@@ -127,6 +127,21 @@ async def test_bulk_replay_counts_refusals_by_reason_and_continues(
     assert [action for action, *_ in await bulk.audit()] == ["webhook.replay"]
 
 
+async def test_bulk_replay_counts_bodies_erased_at_any_time_together(bulk: ScriptedBulkReplays) -> None:
+    """Of each erasure the time differs, and only a few reasons are counted (B-361, O-300)."""
+    await bulk.failed(9)
+    names = [row["name"] for row in await bulk.site.deliveries()]
+    for seconds, name in enumerate(names):
+        await bulk.site.sql(
+            f"UPDATE doc_webhook_delivery SET erased = creation + {seconds * 1000}"
+            f" WHERE name = '{name}'"
+        )
+    await bulk.begin()
+    await bulk.step()
+    erased = "The body of this delivery was erased; it cannot be sent again."
+    assert (await bulk.run()).refused == {erased: 9}
+
+
 async def test_bulk_replay_ignores_batch_carried_out_twice(bulk: ScriptedBulkReplays) -> None:
     await bulk.failed(2)
     run = await bulk.begin()
@@ -362,7 +377,7 @@ async def test_bulk_replay_of_user_renamed_during_a_batch_continues(
 @pytest.mark.usefixtures("on_both_stores")
 @pytest.mark.parametrize("how", ["=", "in"])
 async def test_bulk_replay_includes_all_deliveries_of_webhook_renamed_meanwhile(
-    bulk: Bulk, monkeypatch: pytest.MonkeyPatch, how: str
+    bulk: ScriptedBulkReplays, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Each delivery that matched at the start is replayed once (B-257)."""
     monkeypatch.setattr(replay, "BATCH", 2)
@@ -377,7 +392,7 @@ async def test_bulk_replay_includes_all_deliveries_of_webhook_renamed_meanwhile(
     assert "billing" in run.filters
 
 
-async def test_bulk_replay_filters_of_other_forms_survive_rename(bulk: Bulk) -> None:
+async def test_bulk_replay_filters_of_other_forms_survive_rename(bulk: ScriptedBulkReplays) -> None:
     """A filter may name several fields, and may have no value (B-257)."""
     await bulk.failed(1)
     webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
@@ -388,7 +403,7 @@ async def test_bulk_replay_filters_of_other_forms_survive_rename(bulk: Bulk) -> 
     assert [await bulk.step(), await bulk.step()] == [1, 0]
 
 
-async def test_finished_bulk_replay_follows_rename_of_its_webhook(bulk: Bulk) -> None:
+async def test_finished_bulk_replay_follows_rename_of_its_webhook(bulk: ScriptedBulkReplays) -> None:
     """The page of a Webhook shows the replays about it by their filters (O-301)."""
     await bulk.failed(1)
     webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
@@ -398,7 +413,7 @@ async def test_finished_bulk_replay_follows_rename_of_its_webhook(bulk: Bulk) ->
     assert json.loads((await bulk.run()).filters) == [["webhook", "=", "billing"]]
 
 
-async def test_bulk_replay_leaves_out_excluded_webhook_after_its_rename(bulk: Bulk) -> None:
+async def test_bulk_replay_leaves_out_excluded_webhook_after_its_rename(bulk: ScriptedBulkReplays) -> None:
     """Deliveries that did not match at the start are not replayed (B-257)."""
     await bulk.failed(1)
     webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
@@ -408,7 +423,7 @@ async def test_bulk_replay_leaves_out_excluded_webhook_after_its_rename(bulk: Bu
     assert await bulk.states() == ["Failed"]
 
 
-async def test_bulk_replay_by_reference_includes_document_renamed_meanwhile(bulk: Bulk) -> None:
+async def test_bulk_replay_by_reference_includes_document_renamed_meanwhile(bulk: ScriptedBulkReplays) -> None:
     """The deliveries follow the document (B-184), and so does the replay (B-257)."""
     note = await bulk.site.do(lambda fw: fw.new_doc("Note", title="first").insert().name)
     await bulk.site.subscribe()
@@ -421,7 +436,7 @@ async def test_bulk_replay_by_reference_includes_document_renamed_meanwhile(bulk
     assert [await bulk.step(), await bulk.step()] == [1, 0]
 
 
-async def test_batch_read_before_rename_of_webhook_does_not_end_the_replay(bulk: Bulk) -> None:
+async def test_batch_read_before_rename_of_webhook_does_not_end_the_replay(bulk: ScriptedBulkReplays) -> None:
     """The batch was selected by filters that no longer apply (B-257)."""
     await bulk.failed(1)
     webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
