@@ -46,11 +46,11 @@ def history(fw: Fw, doctype: str, values: Mapping[str, Any]) -> tuple[HistoryEnt
     """Return the history of a document, the newest first: the last 50 versions, the last 50 audited
     operations, and its creation.
 
-    Versions and operations are shown to users who may list them, the creation to all.
+    Versions and operations are shown to users who may list them, the creation to all. Earlier ones
+    are those of a deleted document of the name, and are left out.
     """
-    name = values["name"]
-    versions = _versions(fw, doctype, name)
-    entries = [*versions, *_acts(fw, doctype, name)]
+    name, begin = values["name"], values["creation"] or ""
+    entries = [*_versions(fw, doctype, name, begin), *_acts(fw, doctype, name, begin)]
     entries.sort(key=lambda entry: entry.at, reverse=True)
     if values["creation"] is None:  # inserted by SQL
         return tuple(entries[:MAX_ENTRIES])
@@ -63,22 +63,53 @@ def _may_list(fw: Fw, doctype: str) -> bool:
     return meta is not None and not fw.rights.excludes(meta) and fw.rights.allows(meta, "list")
 
 
-def _acts(fw: Fw, doctype: str, name: str) -> Iterator[HistoryEntry]:
-    """Yield the audited operations on a document, except changes, which are versions."""
+def _acts(fw: Fw, doctype: str, name: str, begin: str) -> Iterator[HistoryEntry]:
+    """Yield the audited operations on a document, except changes, which are versions.
+
+    Operations from before a rename have the former name as target.
+    """
     if not _may_list(fw, AUDIT):
         return
+    end = ""
+    seen: set[str] = set()  # a transaction may rename a document there and back
+    while name and len(seen) < MAX_ENTRIES:
+        rows, name, end = _targeted(fw, doctype, name, begin, end)
+        for row in rows:
+            verb = row["action"].partition(".")[2]
+            if verb not in _IN_VERSIONS and row["name"] not in seen:
+                text = verb.replace("_", " ").capitalize()
+                yield HistoryEntry(row["creation"], row["actor"] or "", (), text)
+        if seen.issuperset(row["name"] for row in rows):
+            return
+        seen.update(row["name"] for row in rows)
+
+
+def _targeted(
+    fw: Fw, doctype: str, name: str, begin: str, end: str
+) -> tuple[list[dict[str, Any]], str, str]:
+    """Return the last Audit Events of a document under one of its names, newest first, and the name
+    before it with the time of the rename.
+
+    `begin` and `end` limit their times; an empty one does not. Under an earlier document of the
+    name are those from before the rename.
+    """
+    period = [["creation", ">=", begin]] if begin else []
+    if end:
+        period.append(["creation", "<=", end])
     rows = fw.get_list(
         AUDIT,
-        [["target", "=", name]],
-        ["action", "actor", "creation"],
+        [["target", "=", name], *period],
+        ["name", "action", "actor", "creation", "detail"],
         order_by="creation desc, name desc",
         limit=MAX_ENTRIES,
     )
+    rows = [row for row in rows if subject_of(row["action"]) == doctype]
     for row in rows:
-        verb = row["action"].partition(".")[2]
-        if subject_of(row["action"]) == doctype and verb not in _IN_VERSIONS:
-            text = verb.replace("_", " ").capitalize()
-            yield HistoryEntry(row["creation"], row["actor"] or "", (), text)
+        detail = row["detail"] or {}
+        if row["action"].endswith(".rename") and detail.get("new") == name:
+            since = row["creation"]
+            return [each for each in rows if each["creation"] >= since], detail["old"], since
+    return rows, "", ""
 
 
 def deletion(fw: Fw, doctype: str, name: str) -> HistoryEntry | None:
@@ -99,12 +130,13 @@ def deletion(fw: Fw, doctype: str, name: str) -> HistoryEntry | None:
     return None
 
 
-def _versions(fw: Fw, doctype: str, name: str) -> tuple[HistoryEntry, ...]:
+def _versions(fw: Fw, doctype: str, name: str, begin: str) -> tuple[HistoryEntry, ...]:
     if not _may_list(fw, VERSION):
         return ()
+    period = [["creation", ">=", begin]] if begin else []
     rows = fw.get_list(
         VERSION,
-        [["ref_doctype", "=", doctype], ["docname", "=", name]],
+        [["ref_doctype", "=", doctype], ["docname", "=", name], *period],
         ["data", "owner", "creation"],
         order_by="creation desc, name desc",
         limit=MAX_ENTRIES,

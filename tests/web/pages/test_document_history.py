@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from fw_actors.documents import rest
+from fw_actors.ops.audit import Action
 from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from web.pages.history import HistoryEntry, deletion, history
 
@@ -46,6 +50,67 @@ async def test_history_has_what_was_done_with_an_account(site: VirtualSite) -> N
     await site.do(disable)
     texts = [(entry.text, len(entry.changes)) for entry in await shown(site, "User", name)]
     assert texts == [("", 1), ("Created", 0)]
+
+
+def audited(site: VirtualSite, action: Action, target: str, fw: Any) -> None:
+    site.site.audit.record(fw, action, target)
+
+
+def rename_user(name: str, later: str, fw: Any) -> None:
+    fw.get_doc("User", name).rename(later)
+
+
+async def texts_of(site: VirtualSite, doctype: str, name: str) -> list[str]:
+    entries = await shown(site, doctype, name)
+    return [entry.text or entry.changes[0].label for entry in entries]
+
+
+async def test_history_follows_renames(site: VirtualSite, autojump_clock: MockClock) -> None:
+    """H-206: operations from before a rename have the former name as target."""
+    await site.add_account("wendy")
+    for name, later in (("wendy", "gwen"), ("gwen", "gwendolyn")):
+        await trio.sleep(1)
+        await site.do(partial(audited, site, Action.UNLOCK, name))
+        await trio.sleep(1)
+        await site.do(partial(rename_user, name, later))
+        await site.add_account(name, email=f"other-{name}@x.test")
+        await trio.sleep(1)
+        await site.do(partial(audited, site, Action.RESEND_INVITE, name))
+    assert await texts_of(site, "User", "gwendolyn") == [
+        "Name", "Unlock", "Name", "Unlock", "Created"
+    ]  # fmt: skip
+    assert await texts_of(site, "User", "wendy") == ["Resend invite", "Created"]
+
+
+async def test_history_has_each_operation_once_after_rename_and_back(
+    site: VirtualSite, autojump_clock: MockClock
+) -> None:
+    """H-206."""
+    await site.add_account("wendy")
+    await trio.sleep(1)
+
+    def rename_twice(fw: Any) -> None:
+        audited(site, Action.UNLOCK, "wendy", fw)
+        rename_user("wendy", "gwen", fw)
+        rename_user("gwen", "wendy", fw)
+
+    await site.do(rename_twice)
+    assert sorted(await texts_of(site, "User", "wendy")) == ["Created", "Name", "Name", "Unlock"]
+
+
+async def test_history_of_a_name_begins_with_its_document(
+    site: VirtualSite, autojump_clock: MockClock
+) -> None:
+    """H-206: a deleted document of the name was another one."""
+    await site.add_account("wendy")
+    await trio.sleep(1)
+    await site.do(partial(audited, site, Action.UNLOCK, "wendy"))
+    await site.do(partial(rename_user, "wendy", "gwen"))
+    await site.do(lambda fw: fw.get_doc("User", "gwen").delete())
+    await trio.sleep(1)
+    for name in ("wendy", "gwen"):
+        await site.add_account(name, email=f"new-{name}@x.test")
+        assert await texts_of(site, "User", name) == ["Created"]
 
 
 async def test_deletion_has_user_who_deleted_last_of_name(site: VirtualSite) -> None:
