@@ -10,7 +10,7 @@ import threading
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import trio
@@ -18,6 +18,7 @@ from sqlalchemy import text as sql
 
 from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.store import Store, Tx
+from fw_actors.store.sqlite_connection import SqliteConnection
 from fw_actors.store.sqlite_engine import SqliteTx
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
@@ -51,6 +52,30 @@ async def test_sqlite_connection_uses_wal_with_full_synchronous(threaded: Store)
         return [tx.scalar(sql(f"PRAGMA {name}")) for name in names]
 
     assert await threaded.write(settings) == [2, "wal", 1]
+
+
+async def test_sqlite_overwrites_deleted_text_whatever_the_library_does_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-360: an erased body stays neither in the file nor in a backup."""
+    connect = sqlite3.connect
+
+    def connected(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **options)
+        connection.execute("PRAGMA secure_delete=OFF")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    file = tmp_path / "fw.db"
+    file.touch()
+    with closing(SqliteConnection(file, busy_seconds=1)) as connection:
+        connection.raw.execute("CREATE TABLE note (body TEXT)")
+        connection.raw.executemany(
+            "INSERT INTO note VALUES (?)", [("mark" * n,) for n in (9, 9999)]
+        )
+        connection.raw.execute("UPDATE note SET body = NULL")
+        connection.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    assert b"mark" not in file.read_bytes()
 
 
 async def test_sqlite_read_that_sorts_all_rows_holds_few_of_them(threaded: Store) -> None:
