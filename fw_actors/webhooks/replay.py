@@ -423,17 +423,23 @@ class RunRenames(Observer):
         if doctype == "User":
             fw.tx.run(_RENAME_USER, old=old, new=new)
         for run, filters in fw.tx.rows(_SELECTIONS):
-            renamed = json.dumps(_renamed_filters(json.loads(filters), doctype, old, new))
-            if renamed != filters:
-                fw.tx.run(_SELECT, id=run, filters=renamed)
+            if _renamed_filters(filters, doctype, old, new) != filters:
+                # Read again: a rename that has just ended may have changed them too (PostgreSQL).
+                locked = fw.tx.scalar(_LOCK_RUN, id=run)
+                if locked is not None:  # else newer runs have just displaced it
+                    renamed = _renamed_filters(locked, doctype, old, new)
+                    fw.tx.run(_SELECT, id=run, filters=renamed)
 
 
-def _renamed_filters(filters: Sequence[Any], doctype: str, old: str, new: str) -> list[Any]:
-    """Return filters that select the same deliveries after a rename."""
+def _renamed_filters(stored: str, doctype: str, old: str, new: str) -> str:
+    """Return filters, as JSON, that select the same deliveries after a rename."""
+    filters = json.loads(stored)
     fields = ["webhook"] if doctype == "Webhook" else []
     if ["reference_doctype", "=", doctype] in filters:
         fields.append("reference_name")
-    return [_renamed_filter(each, old, new) if each[0] in fields else each for each in filters]
+    return json.dumps(
+        [_renamed_filter(each, old, new) if each[0] in fields else each for each in filters]
+    )
 
 
 def _renamed_filter(each: Sequence[Any], old: str, new: str) -> Sequence[Any]:
@@ -545,6 +551,9 @@ _RENAME_USER: Final = Statement(
     sa.update(BULK_REPLAY).where(_R.user == sa.bindparam("old")).values(user=sa.bindparam("new"))
 )
 _SELECTIONS: Final = Statement(sa.select(_R.id, _R.filters))
+_LOCK_RUN: Final = Statement(
+    sa.select(_R.filters).where(_R.id == sa.bindparam("id")).with_for_update()
+)
 _SELECT: Final = Statement(
     sa.update(BULK_REPLAY)
     .where(_R.id == sa.bindparam("id"))

@@ -125,6 +125,26 @@ async def test_batch_of_replay_waiting_for_rename_does_not_deadlock(
     assert found == [due.delivery]
 
 
+async def test_bulk_replay_follows_simultaneous_renames_of_two_webhooks(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
+    """Neither rename undoes the other one in the filters of the run (B-257)."""
+    first = (await depot.owe())[0].job.partition
+    second = next(name for due in await depot.owe() if (name := due.job.partition) != first)
+    bulk = depot.site.bulk
+    await depot.site.write(
+        "Administrator", lambda fw: bulk.begin(fw, [["webhook", "in", [first, second]]])
+    )
+    renames = [partial(rename_webhook, first, "Ada"), partial(rename_webhook, second, "Lovelace")]
+    await overlap(
+        as_administrator(depot.site, renames[0]),
+        partial(depot.site.write, "Administrator", renames[1]),
+    )
+    run = await depot.site.store.read(bulk.running)
+    assert run is not None
+    assert run.filters == '[["webhook", "in", ["Ada", "Lovelace"]]]'
+
+
 async def test_rename_is_followed_by_a_replay_that_waits_for_it(
     transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
