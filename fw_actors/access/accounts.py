@@ -48,6 +48,11 @@ _LOCK: Final = Statement(
     .where(_USERS.c.name == sa.bindparam("user"))
     .with_for_update(key_share=True)
 )
+_KEEP: Final = Statement(
+    sa.select(_USERS.c.name)
+    .where(_USERS.c.name == sa.bindparam("user"))
+    .with_for_update(read=True, key_share=True)
+)
 _KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
 _AN_ACCOUNT, _A_ROLE, _A_SCOPE = 0, 1, 2  # the kinds of rows in `_rights_of`
@@ -131,6 +136,20 @@ def lock_account(tx: Tx, user: str) -> None:
     """
     if tx.locks_rows:
         tx.run(_LOCK, user=user)
+
+
+def keep_account(tx: Tx, user: str) -> bool:
+    """Lock the account's row against deletion and renaming until the transaction ends.
+
+    Required before writing a row that is later carried out as the user: a deletion or a rename that
+    overlaps would not see the row, and another account could be given the name. Unlike
+    `lock_account` it does not hold up sign-ins.
+
+    Returns: whether the account still has this name; always for Administrator, who has no account.
+    """
+    if not tx.locks_rows or user == ADMINISTRATOR:
+        return True
+    return tx.one(_KEEP, user=user) is not None
 
 
 def disabled_account(user: str) -> ConflictError:

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
+from fw_actors.access.accounts import keep_account
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.permissions import require_administering
@@ -31,6 +32,7 @@ from fw_actors.errors import (
     NotFoundError,
     ValidationError,
     runs_later,
+    session_ended,
 )
 from fw_actors.ops import mail_queue
 from fw_actors.ops.audit import Action, AuditLog
@@ -62,10 +64,13 @@ class JobRecorder:
         """Record a job in the writer's transaction; return its number.
 
         Raises: ValidationError if another process cannot import the function by its name, if the
-            function does not take the arguments, or if they are not JSON.
+            function does not take the arguments, or if they are not JSON; AuthenticationError if
+            the user has just been deleted or renamed.
         """
         path = _path_of(function)
         _validate_call(function, arguments)
+        if not keep_account(fw.tx, fw.user):
+            raise session_ended()
         tracer = self._tracer
         number = jobs.enqueue_numbered(
             fw.tx,

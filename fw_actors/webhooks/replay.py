@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
+from fw_actors.access.accounts import keep_account
 from fw_actors.documents.core import BY_DOCUMENT, Webhook, WebhookDelivery, missing_delivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import DocType, Fw
@@ -33,6 +34,7 @@ from fw_actors.errors import (
     FwError,
     NotFoundError,
     PermissionDeniedError,
+    session_ended,
 )
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import FINAL, DeliveryStatus, wrong_status
@@ -262,13 +264,16 @@ class BulkReplays:
         The error of a missing permission is returned (see `AuditLog.denial`). `filters` are those
         of document lists, at least one.
 
-        Raises: BadRequestError; ConflictError while another run is in progress.
+        Raises: BadRequestError; ConflictError while another run is in progress;
+            AuthenticationError if the user has just been deleted or renamed.
         """
         error = self._audit.denial(fw, _OPERATION, _DELIVERY)
         if error is not None:
             return error
         if not filters:
             raise BadRequestError("filters must contain at least one filter.", field="filters")
+        if not keep_account(fw.tx, fw.user):
+            raise session_ended()
         fw.tx.lock("fw.bulk_replay")
         before = self.running(fw.tx)
         if before is not None:
