@@ -17,7 +17,7 @@ from fw_cli.context import CommandContext
 from fw_cli.errors import command_error
 from fw_cli.examples import examples
 from fw_cli.lazy import LazyGroup
-from fw_cli.own_environment import take_secrets
+from fw_cli.own_environment import forbid_core_dumps, take_secrets
 
 COMMANDS: Final = {
     "init": "fw_cli.init:init",
@@ -111,8 +111,9 @@ def main() -> None:
     """Run the command line, and exit.
 
     Removes secrets from the process's own environment, because apps and the programs that they
-    start must not see them (C-84).
+    start must not see them (C-84), and keeps them out of core dumps.
     """
+    forbid_core_dumps()
     environ, gone = take_secrets(os.environ, posix.environ)
     try:
         cwd = Path.cwd()

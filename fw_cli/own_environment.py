@@ -1,13 +1,17 @@
-"""Removes secrets from the environment of this process, also as other programs see it.
+"""Keeps the secrets of this process from other programs: in its environment, and in core dumps.
 
 `/proc/PID/environ`, which `ps eww` reads, shows the memory in which the kernel passed the
 environment, even after a variable is unset. Therefore the values there are overwritten. That file
 is readable by the process's own user and root, and so by apps and by programs that they start.
+
+A core dump would contain the site's key, and passwords and sessions that were in use. systemd lets
+services write one, and ends a service that hangs by SIGABRT, which writes it.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Final
@@ -64,3 +68,12 @@ def _overwrite(names: Collection[bytes]) -> bool:
     except (OSError, ValueError, IndexError):
         return False
     return True
+
+
+def forbid_core_dumps() -> None:
+    """Set the size of core dumps of this process, and of programs that it starts, to 0.
+
+    Only the soft limit: an operator can raise it again (`prlimit --core`).
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))

@@ -1,8 +1,10 @@
-"""No secret stands in the environment of a process that runs: docs/security.md, V13.3."""
+"""No secret stands in the environment of a process that runs, or in its core dump:
+docs/security.md, V13.3."""
 
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,12 +52,19 @@ def site(tmp_path: Path) -> LiveSite:
     return LiveSite(tmp_path, apps=("environments",))
 
 
+def allow_core_dumps() -> None:
+    """Allow them as systemd does for services."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+
+
 @contextmanager
 def serving(site: LiveSite, **environ: str) -> Iterator[int]:
-    """Run `fw serve` with an environment from the kernel, unlike a fork; give its process id."""
+    """Run `fw serve` with environment and limits from the kernel, unlike a fork; give its process
+    id."""
     process = subprocess.Popen(
         site.command("serve"), cwd=site.folder, env=site.environ(**environ),
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, preexec_fn=allow_core_dumps,  # noqa: PLW1509
     )  # fmt: skip
     with process:
         try:
@@ -64,6 +73,14 @@ def serving(site: LiveSite, **environ: str) -> Iterator[int]:
             yield process.pid
         finally:
             process.terminate()
+
+
+def test_service_writes_no_core_dump(site: LiveSite) -> None:
+    """A dump has every secret of the process, and the watchdog of systemd would cause one."""
+    with serving(site) as pid:
+        limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    (soft,) = (line.split()[4] for line in limits if line.startswith("Max core file size"))
+    assert soft == "0"
 
 
 def test_service_environment_contains_no_secret(site: LiveSite) -> None:
