@@ -156,6 +156,8 @@ class WebhookRoutes(GatewayRoutes):
     def __init__(self, gateway: Gateway) -> None:
         super().__init__(gateway)
         self._batches = trio.CapacityLimiter(CONCURRENT_BATCHES)
+        # A body is refused before a missing role (H-21), and so decoded in either case.
+        self._refused_batches = trio.CapacityLimiter(1)
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -211,9 +213,11 @@ class WebhookRoutes(GatewayRoutes):
         With `all`, if an event is refused, the response is the error of the first one, and no event
         is queued.
         """
-        if self._batches.statistics().tasks_waiting >= WAITING_BATCHES:
+        may_publish = exchange.known_caller.roles & PUBLISHERS
+        slots = self._batches if may_publish else self._refused_batches
+        if slots.statistics().tasks_waiting >= WAITING_BATCHES:
             raise OverloadedError("Too many batches of events are waiting. Try again in a moment.")
-        async with self._batches:
+        async with slots:
             return await self._emit_batch(exchange)
 
     async def _emit_batch(self, exchange: Exchange) -> Response:
