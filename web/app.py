@@ -34,7 +34,7 @@ from web.exchange import (
     request_id_of,
     trace_of,
 )
-from web.guard import check_request
+from web.guard import BodyDecoder, check_request
 from web.operations import Route
 from web.pages.framing import UnknownPaths
 from web.pages.rendering import Assets, Rendering
@@ -156,6 +156,7 @@ class FrontEnd:
         self._request_metrics = request_metrics
         self._not_found, self._unknown = not_found, unknown
         self._ignores_forwarding = settings.trust.is_off
+        self._decoder = BodyDecoder()
         self._encoder = ResponseEncoder(common_headers(settings))
         self._log = structlog.get_logger("web").bind()  # bound, or each call creates it
         self._active_requests = 0
@@ -265,7 +266,7 @@ class FrontEnd:
             if route is None:
                 response = await self._respond_without_route(exchange)
             else:
-                operation = await check_request(exchange, route, self._gateway)
+                operation = await check_request(exchange, route, self._gateway, self._decoder)
                 response = await operation.handle(exchange)
         except (Exception, BaseExceptionGroup, trio.Cancelled) as error:
             try:

@@ -24,6 +24,8 @@ MAX_DEPTH: Final = 32
 MAX_VALUES: Final = 200_000
 """The maximum number of values and containers of a body. A decoded value takes far more memory and
 time than its bytes: a MiB of `[],[],…` is decoded in the time of 20 MiB of text."""
+MANY_VALUES: Final = 5_000
+"""The number of values from which a body is decoded in a thread: 5 ms of work."""
 MAX_ITEM_CHARACTERS: Final = MIB
 MAX_INTEGER: Final = 2**53
 MAX_SHOWN_CHARACTERS: Final = 140
@@ -126,6 +128,7 @@ class ListReader(Generic[T]):
         Raises: BadRequestError for bytes that are not UTF-8, or too many values.
         """
         self._key, self._kind, self._texts = key, kind, texts
+        self.has_many_values = has_many_values(body)
         _validate_size(body)
         self._others: dict[str, Any] = {}
         self._text = _decoded(body)
@@ -252,6 +255,11 @@ def depth_of(body: bytes, max_depth: int) -> int:
             return depth  # unbalanced: the parser raises
         left = shorter
     return max_depth + 1
+
+
+def has_many_values(body: bytes) -> bool:
+    """Return whether decoding takes so long that other requests must not wait for it."""
+    return _values_of(body) > MANY_VALUES
 
 
 def _validate_size(body: bytes) -> None:

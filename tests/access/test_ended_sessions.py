@@ -51,8 +51,10 @@ class AuthenticatedRequests:
         self.authenticated, self.go_on = trio.Event(), trio.Event()
         check = guard.check_request
 
-        async def held(exchange: Exchange, route: Route, gateway: Gateway) -> Operation:
-            operation = await check(exchange, route, gateway)
+        async def held(
+            exchange: Exchange, route: Route, gateway: Gateway, decoder: guard.BodyDecoder
+        ) -> Operation:
+            operation = await check(exchange, route, gateway, decoder)
             if exchange.request.path == path:
                 self.authenticated.set()
                 await self.go_on.wait()

@@ -16,16 +16,11 @@ import pytest
 import structlog
 import trio
 
-from fw_actors.runtime import SeededEntropy, SystemClock
 from fw_actors.store import Tx
-from supervisors.service.tree import open_service
 from tests.accounts_kit import PASSWORD
-from tests.http_site import URL, HttpSite
+from tests.http_site import HttpSite
 from tests.live_site import LiveSite
-from tests.mail_kit import RecordingLog
-from tests.site_kit import make_config
-from web.app import make_app
-from web.settings import Settings
+from tests.security.threaded_site import a_site
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -41,20 +36,6 @@ TEXT = "".join(_DICE.choices("ab", k=MEGABYTE - 1000)) + "a" + "b" * BETWEEN + "
 
 def search(filters: list[Any], fields: str = '["name"]') -> str:
     return f"/api/resource/Note?fields={quote(fields)}&filters={quote(json.dumps(filters))}"
-
-
-@asynccontextmanager
-async def a_site(folder: Path, **changes: Any) -> AsyncIterator[HttpSite]:
-    """A site with its threads, and wendy, who may write and list notes."""
-    config = make_config(folder, apps=("examples.notes",), **changes)
-    entropy, log = SeededEntropy(1), RecordingLog()
-    clock: Any = SystemClock()
-    async with open_service(config, log=log, front=False, clock=clock, entropy=entropy) as service:
-        settings = Settings(name="tests", url=URL, trust=config.deployment.trust_proxy)
-        app = make_app(service.gateway, settings, entropy)
-        site = HttpSite(service.site, service, app, clock, log)
-        await site.add_account("wendy", "Note Writer")
-        yield site
 
 
 @asynccontextmanager

@@ -71,10 +71,11 @@ class AccountPages:
         caller = exchange.known_caller
         if caller.session is None:
             raise PermissionDeniedError("Sign in to see your account.")
-        context = await self._gateway.read(
-            caller, lambda fw: self._context(fw, caller), exchange.request_id
-        )
-        return self._rendering.page("account.html", **context)
+
+        def render(fw: Fw) -> Response:  # hundreds of sessions: in the thread that reads them
+            return self._rendering.page("account.html", **self._context(fw, caller))
+
+        return await self._gateway.read(caller, render, exchange.request_id)
 
     def _context(self, fw: Fw, caller: Caller) -> dict[str, Any]:
         own = self._gateway.own

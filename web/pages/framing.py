@@ -39,13 +39,16 @@ class FramedPages:
     async def _page(
         self, exchange: Exchange, template: str, current: str, view: Callable[[Fw], dict[str, Any]]
     ) -> Response:
-        """Render the values that `view` reads from one snapshot, within the frame."""
+        """Render the values that `view` reads from one snapshot, within the frame.
 
-        def both(fw: Fw) -> tuple[dict[str, Any], PageFrame]:
-            return view(fw), page_frame(fw, current)
+        The page is rendered where its values are read: a document with thousands of rows takes a
+        second, for which all other requests would wait.
+        """
 
-        context, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
-        return self._rendering.page(template, frame=frame, **context)
+        def render(fw: Fw) -> Response:
+            return self._rendering.page(template, **view(fw), frame=page_frame(fw, current))
+
+        return await self._gateway.read(exchange.known_caller, render, exchange.request_id)
 
     def _framed(self, operation: Operation) -> Operation:
         """Return the operation with its errors within the frame, for signed-in users."""
