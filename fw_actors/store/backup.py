@@ -23,8 +23,9 @@ import re
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,37 +199,71 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     program = shutil.which(PG_DUMP, path=environ.get("PATH"))
     if program is None:
         raise ConfigurationError([f"A backup of PostgreSQL needs {PG_DUMP}, which was not found."])
-    arguments, passed = connection_of(url, environ)
-    with new_file(target) as draft:
+    with new_file(target) as draft, connection_of(url, environ) as (arguments, passed, files):
         command = [program, "--format=custom", "--no-owner", f"--file={draft}"]
         command.append(f"--exclude-schema={KEPT_SCHEMAS}")
-        _run([*command, f"--dbname={arguments}"], passed)
+        _run([*command, f"--dbname={arguments}"], passed, files=files)
         with _connected(url) as connection:
             if kept_by_killed_restore(connection) is not None:
                 raise ConfigurationError([INTERRUPTED])
     return target.stat().st_size
 
 
-def connection_of(url: str, environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return the connection string without the password, and the environment for PostgreSQL's
-    programs, which has the password and none of fw's variables."""
+@contextmanager
+def connection_of(
+    url: str, environ: Mapping[str, str]
+) -> Iterator[tuple[str, dict[str, str], tuple[int, ...]]]:
+    """Yield the connection string without its secrets, and the environment and the descriptors
+    with which PostgreSQL's programs get them.
+
+    The environment has the password, and none of fw's variables. libpq takes the password of a
+    client's key (sslpassword) from no variable, but from a service file: one without a name, which
+    the programs inherit.
+
+    Raises: ConfigurationError for a URL with a service of its own and an sslpassword.
+    """
     from psycopg.conninfo import conninfo_to_dict, make_conninfo  # few sites need its driver
 
     facts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
-    password = facts.pop("password", None)
-    passed = {name: value for name, value in environ.items() if not name.startswith(_PREFIX)}
+    password, key_password = facts.pop("password", None), facts.pop("sslpassword", None)
+    passed = _without_fw(environ)
     if password is not None:
         passed["PGPASSWORD"] = password
-    return make_conninfo(**facts), passed
+    if key_password is None:
+        yield make_conninfo(**facts), passed, ()
+        return
+    if "service" in facts:
+        raise ConfigurationError(["FW_DATABASE has a service: name the sslpassword in its file."])
+    with tempfile.TemporaryFile() as file:
+        file.write(f"[{_SERVICE}]\nsslpassword={key_password}\n".encode())
+        file.flush()
+        passed["PGSERVICEFILE"] = f"/dev/fd/{file.fileno()}"
+        yield make_conninfo(**facts, service=_SERVICE), passed, (file.fileno(),)
 
 
-def _run(command: list[str], environ: Mapping[str, str], given: str = "") -> str:
+_SERVICE: Final = "fw"
+
+
+def _without_fw(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if not name.startswith(_PREFIX)}
+
+
+def _run(
+    command: list[str], environ: Mapping[str, str], given: str = "", files: Sequence[int] = ()
+) -> str:
     """Run a program of PostgreSQL, with `given` as its input; return its output.
+
+    `files`: descriptors that it inherits.
 
     Raises: ConfigurationError.
     """
     done = subprocess.run(
-        command, env=dict(environ), input=given.encode(), capture_output=True, check=False
+        command,
+        env=dict(environ),
+        input=given.encode(),
+        capture_output=True,
+        check=False,
+        pass_fds=files,
     )
     if done.returncode != 0:
         name = Path(command[0]).name
@@ -378,7 +413,7 @@ class DumpFacts:
 
 def examine_dump(file: Path, environ: Mapping[str, str]) -> DumpFacts:
     """Return the facts of a dump. Raises: ConfigurationError if pg_restore cannot read it."""
-    untranslated = {**environ, "LC_ALL": "C"}
+    untranslated = {**_without_fw(environ), "LC_ALL": "C"}
     lines = _run([_program(environ), "--list", str(file)], untranslated).splitlines()
     heads = {}
     tables = []
@@ -476,15 +511,15 @@ class DatabaseRestore:
             raise
 
     def _restore(self, file: Path, schema: str) -> None:
-        arguments, passed = connection_of(self._url, self._environ)
         program = _program(self._environ)
-        # All but the statement that makes the schema, which is there already.
-        made = re.compile(rf"\d+; \d+ \d+ SCHEMA - {re.escape(schema)} ")
-        contents = _run([program, "--list", str(file)], passed).splitlines(keepends=True)
-        kept = "".join(line for line in contents if not made.match(line))
-        command = [program, "--no-owner", "--exit-on-error", "--single-transaction"]
-        command += ["--use-list=/dev/stdin", f"--dbname={arguments}", str(file)]
-        _run(command, passed, kept)
+        with connection_of(self._url, self._environ) as (arguments, passed, files):
+            # All but the statement that makes the schema, which is there already.
+            made = re.compile(rf"\d+; \d+ \d+ SCHEMA - {re.escape(schema)} ")
+            contents = _run([program, "--list", str(file)], passed).splitlines(keepends=True)
+            kept = "".join(line for line in contents if not made.match(line))
+            command = [program, "--no-owner", "--exit-on-error", "--single-transaction"]
+            command += ["--use-list=/dev/stdin", f"--dbname={arguments}", str(file)]
+            _run(command, passed, kept, files)
         with _connected(self._url) as connection:
             if not _has_table(connection, "fw_meta"):
                 raise ConfigurationError(

@@ -86,16 +86,59 @@ def test_outdated_postgresql_program_is_named_with_remedy(
     assert f"{tools / program} is too old: install the client programs" in lines[-1]
 
 
-def test_pg_dump_inherits_no_secret_of_fw(fw: CommandLine) -> None:
-    """Other programs get neither an app's credentials nor the key (C-84)."""
+SECRETS = {"FW_SECRET_KEY": "a" * 40, "FW_SECRET_CRM": "b" * 40, "FW_SMTP_PASSWORD": "c" * 40}
+
+
+def recording_tool(fw: CommandLine, name: str) -> str:
+    """Put a program that records its arguments, environment and service file first on a PATH."""
     tools = fw.folder / "tools"
     tools.mkdir()
-    program = tools / "pg_dump"
-    program.write_text(f"#!/bin/sh\nenv > {fw.folder}/seen\n")
+    program = tools / name
+    seen = f"{fw.folder}/seen"
+    program.write_text(
+        f'#!/bin/sh\necho "$@" >{seen}\nenv >>{seen}\n'
+        f'test -z "$PGSERVICEFILE" || cat "$PGSERVICEFILE" >{fw.folder}/service\n'
+    )
     program.chmod(0o755)
-    secrets = {"FW_SECRET_KEY": "a" * 40, "FW_SECRET_CRM": "b" * 40, "FW_SMTP_PASSWORD": "c" * 40}
+    return f"{tools}:/usr/bin:/bin"
+
+
+def test_pg_dump_inherits_no_secret_of_fw(fw: CommandLine) -> None:
+    """Other programs get neither an app's credentials nor the key (C-84)."""
+    path = recording_tool(fw, "pg_dump")
     database = "postgresql://x:pw@127.0.0.1:1/none"
-    fw.run("backup", "no.dump", FW_DATABASE=database, PATH=f"{tools}:/usr/bin:/bin", **secrets)
+    fw.run("backup", "no.dump", FW_DATABASE=database, PATH=path, **SECRETS)
     seen = (fw.folder / "seen").read_text()
     assert "PGPASSWORD=pw" in seen
     assert "FW_" not in seen
+
+
+def test_pg_restore_that_lists_a_dump_inherits_no_secret_of_fw(fw: CommandLine) -> None:
+    """Nor does the one that only reads a file (C-84)."""
+    path = recording_tool(fw, "pg_restore")
+    (fw.folder / "a.dump").write_bytes(b"PGDMP" + bytes(100))
+    database = "postgresql://x:pw@127.0.0.1:1/none"
+    fw.run("restore", "a.dump", "--dry-run", FW_DATABASE=database, PATH=path, **SECRETS)
+    seen = (fw.folder / "seen").read_text()
+    assert "--list" in seen
+    assert "FW_" not in seen
+
+
+def test_pg_dump_has_no_secret_of_the_database_in_its_arguments(fw: CommandLine) -> None:
+    """Every user of the machine sees these with `ps`; the key's password has no variable."""
+    path = recording_tool(fw, "pg_dump")
+    database = "postgresql://x:pw@127.0.0.1:1/none?sslpassword=of%20the%20key"
+    fw.run("backup", "no.dump", FW_DATABASE=database, PATH=path)
+    arguments = (fw.folder / "seen").read_text().splitlines()[0]
+    assert "service=fw" in arguments
+    assert "pw" not in arguments
+    assert "of the key" not in arguments
+    assert (fw.folder / "service").read_text() == "[fw]\nsslpassword=of the key\n"
+
+
+def test_backup_of_a_database_with_a_service_and_sslpassword_is_refused(fw: CommandLine) -> None:
+    """It would have to be in the arguments of pg_dump."""
+    path = recording_tool(fw, "pg_dump")
+    database = "postgresql://x@127.0.0.1:1/none?service=mine&sslpassword=secret"
+    assert "in its file" in fw.refused("backup", "no.dump", FW_DATABASE=database, PATH=path)
+    assert not (fw.folder / "seen").exists()

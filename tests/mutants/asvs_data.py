@@ -35,8 +35,8 @@ ASVS_DATA: Final = (
     Mutation(
         "a shell starts pg_dump",
         "fw_actors/store/backup.py",
-        "input=given.encode(), capture_output",
-        "shell=True, input=given.encode(), capture_output",
+        "        input=given.encode(),\n",
+        "        shell=True,\n        input=given.encode(),\n",
         _TEST_SOURCE + "code_starts_no_shell",
     ),
     Mutation(
