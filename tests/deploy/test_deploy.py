@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+import httpx
 import pytest
 import trustme
 import yaml
@@ -28,6 +29,7 @@ from fw_actors.config.parsing import CREDENTIAL
 from supervisors.service.process import END_SECONDS, GRACEFUL_SECONDS
 from tests.deploy.scaling_page import balancer
 from tests.installed_wheel import InstalledWheel, build_wheel
+from tests.nginx import free_port, nginx
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -191,13 +193,29 @@ def test_nginx_accepts_proxy_configuration(configuration: str, tmp_path: Path) -
     main.write_text(
         f"pid {tmp_path}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{ access_log off;\n{site} }}"
     )
-    nginx = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin")
-    assert nginx is not None, "./scripts/test installs what tests/debian-packages.txt names"
+    program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+    assert program is not None, "./scripts/test installs what tests/debian-packages.txt names"
     done = subprocess.run(
-        [nginx, "-t", "-q", "-p", str(tmp_path), "-c", str(main)],
+        [program, "-t", "-q", "-p", str(tmp_path), "-c", str(main)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_proxy_redirects_to_the_name_of_the_site_only(tmp_path: Path) -> None:
+    """The Host header is the client's: a cache would keep a redirect to another site."""
+    plain, _, _ = (DEPLOY / "nginx.conf").read_text().partition("    listen 443")
+    server = plain[plain.index("server {\n    listen 80;") : plain.rindex("server {")]
+    port = free_port()
+    server = server.replace("listen 80;", f"listen 127.0.0.1:{port};").replace(
+        "listen [::]:80;", ""
+    )
+    with nginx(tmp_path, server, port):
+        answer = httpx.get(
+            f"http://127.0.0.1:{port}/app?x=1", headers={"Host": "evil.example"}, timeout=30
+        )
+    assert answer.status_code == 301
+    assert answer.headers["location"] == "https://fw.example.org/app?x=1"
 
 
 def test_proxy_overwrites_forwarding_headers_of_client() -> None:

@@ -38,7 +38,7 @@ def test_proxy_offers_only_forward_secret_authenticated_suites() -> None:
 def test_proxy_serves_nothing_in_clear_text() -> None:
     plain = [block for block in servers() if " ssl" not in block]
     assert len(plain) == 1
-    assert "return 301 https://$host$request_uri;" in plain[0]
+    assert "return 301 https://$server_name$request_uri;" in plain[0]
     assert "proxy_pass" not in plain[0]
 
 

@@ -84,7 +84,7 @@ ASVS_HOUSE: Final = (
     Mutation(
         "the proxy serves in clear text",
         "deploy/nginx.conf",
-        "        return 301 https://$host$request_uri;\n",
+        "        return 301 https://$server_name$request_uri;\n",
         "        proxy_pass http://fw;\n",
         _TEST_PROXY + "proxy_serves_nothing_in_clear_text",
     ),
