@@ -92,6 +92,7 @@ def test_api_key_is_shown_once_works_and_is_revoked(
     page.locator("#made-key").get_by_role("button", name="Copy").click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == key
+    expect(page.locator("#api-keys li")).to_contain_text("never used")
     check_page(page, "account-key")
     bearer = {"Authorization": f"Bearer {key}"}
     assert httpx.get(f"{site.url}/api/boot", headers=bearer).json()["user"]["name"] == "carl"
@@ -132,6 +133,7 @@ def test_account_page_keeps_typed_text_and_new_key_during_its_actions(
         expect(sessions).to_have_count(1)
         expect(page.get_by_role("button", name="End all others")).to_be_hidden()
         expect(page.locator("#made-key code")).to_have_text(key)
+        expect(page.locator("#made-key code")).to_be_visible()
         expect(page.get_by_label("Full name")).to_have_value("Typed before")
         page.locator("#api-keys li").get_by_role("button").click()
         page.get_by_role("dialog").get_by_role("button", name="Revoke").click()

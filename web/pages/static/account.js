@@ -14,8 +14,9 @@ async function renew(text) {
   revokeOthers.hidden = document.querySelectorAll("#sessions li").length < 2;
   revokeKeys.hidden = !document.querySelector("#api-keys [data-name]");
   const shown = document.getElementById("made-key");
-  const isLeft = ({ dataset }) => shown.querySelector("[data-text]").textContent.startsWith(`${dataset.name}_`);
-  if (shown && ![...document.querySelectorAll("#api-keys [data-name]")].some(isLeft)) shown.hidden = true;
+  const [, name] = shown?.querySelector("[data-text]").textContent.split("_") ?? []; // fwk_NAME_SECRET
+  const names = [...document.querySelectorAll("#api-keys [data-name]")].map((each) => each.dataset.name);
+  if (shown && !names.includes(name)) shown.hidden = true;
 }
 
 // The button of an action may be gone.
@@ -130,30 +131,8 @@ if (make) {
     const button = shown.querySelector("[data-copy]");
     button.onclick = () => copy(made.key, button);
     if (isUntouched && isFocusLeft(begun)) button.focus();
-    add(made);
+    await renew("The key is created.");
   });
-}
-
-// The new key is added to the list without a reload, after which it could not be shown again.
-function add(made) {
-  const list = document.getElementById("api-keys");
-  list.querySelector("li.muted")?.remove();
-  const item = document.createElement("li");
-  item.dataset.name = made.name;
-  const text = document.createElement("p");
-  const strong = document.createElement("strong");
-  strong.textContent = made.label;
-  const code = document.createElement("code");
-  code.textContent = made.name;
-  text.append(strong, " ", code);
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "compact danger";
-  button.dataset.revokeKey = "";
-  button.textContent = "Revoke";
-  item.append(text, button);
-  list.prepend(item);
-  revokeKeys.hidden = false;
 }
 
 document.querySelector("main").addEventListener("click", async (event) => {
