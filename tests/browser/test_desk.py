@@ -325,6 +325,19 @@ def test_conflicting_save_is_refused_and_keeps_input(page: Page, site: LiveSite)
     page.on("dialog", lambda dialog: dialog.accept())
 
 
+def test_save_of_deleted_document_keeps_input(page: Page) -> None:
+    """H-158, H-168: it was refused with "There is no …", without what to do."""
+    name = make_order(page, title="Short-lived")
+    page.goto(f"{ORDERS}/{name}")
+    page.get_by_label("Title").fill("Typed before")
+    assert page.request.delete(f"/api/resource/Sales Order/{name}", headers=HEADERS).ok
+    page.get_by_role("button", name="Save").click()
+    message = page.locator("#document > .message")
+    expect(message).to_contain_text("deleted or renamed meanwhile. Your input is kept here")
+    expect(page.get_by_label("Title")).to_have_value("Typed before")
+    page.on("dialog", lambda dialog: dialog.accept())
+
+
 @pytest.mark.parametrize("cookie", ["gone", "stale"])
 def test_ended_session_keeps_input_of_form(page: Page, cookie: str) -> None:
     """The sentence that saves the work is shown without a cookie, and with one that is over."""

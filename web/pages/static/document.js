@@ -138,6 +138,10 @@ async function send() {
   try {
     await call("PUT", documentPath(doctype, name), { ...changes(), ...shown() });
   } catch (error) {
+    if (error.status === 404 || error.extra?.reason === "deleted") {
+      showMessage(form, "This document has been deleted or renamed meanwhile. Your input is kept here; copy what you need before you leave this page.");
+      return;
+    }
     if (!isChanged(error)) throw error;
     showMessage(form, "Another user has saved this document meanwhile. Open it in another tab to see what changed; your input is kept here. Reload to start from the new version.");
     return;
