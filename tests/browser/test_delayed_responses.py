@@ -37,6 +37,12 @@ COME_BACK = """
   }
 }
 """
+SEEN = """
+(state) => {
+  Object.defineProperty(document, "visibilityState", { configurable: true, value: state });
+  document.dispatchEvent(new Event("visibilitychange"));
+}
+"""
 
 
 def stored(page: Page, name: str) -> dict[str, Any]:
@@ -568,6 +574,76 @@ def test_console_comes_back_after_refused_stream(page: Page, sign_in: SignIn) ->
     page.goto("/app/console")
     expect(page.locator("#live")).to_have_text(re.compile("^live"))
     expect(page.get_by_role("link", name="Sign in again")).to_be_hidden()
+
+
+def test_console_states_why_its_stream_is_refused(page: Page, sign_in: SignIn) -> None:
+    """H-172: the 17th console was "lost" for ever, without a word of the other 16."""
+    sign_in("admin")
+    error = {"type": "OverloadedError", "message": "16 consoles are open."}
+    refusals = [{"error": error}]
+
+    def refuse(route: Route) -> None:
+        if refusals:
+            route.fulfill(status=503, json=refusals[0])
+        else:
+            route.fallback()
+
+    page.route("**/app/console/events", refuse)
+    page.goto("/app/console")
+    expect(page.locator("#console-message")).to_have_text("16 consoles are open.")
+    expect(page.locator("#live")).to_have_text("not connected, trying again")
+    refusals.clear()
+    expect(page.locator("#live")).to_have_text(re.compile("^live"))
+    expect(page.locator("#console-message")).to_be_hidden()
+
+
+def test_console_holds_no_stream_while_it_is_hidden(page: Page, sign_in: SignIn) -> None:
+    """Six forgotten tabs took all connections of the browser, and 16 all streams (H-172)."""
+    sign_in("admin")
+    page.clock.install()
+    page.goto("/app/console")
+    expect(page.locator("#live")).to_have_text(re.compile("^live"))
+    page.evaluate(SEEN, "hidden")
+    page.clock.fast_forward(61_000)
+    expect(page.locator("#live")).to_have_text("connecting")
+    page.evaluate(SEEN, "visible")
+    expect(page.locator("#live")).to_have_text(re.compile("^live"))
+
+
+def test_console_replaces_a_stream_that_is_silent(page: Page, sign_in: SignIn) -> None:
+    """A connection that died in a sleeping computer was "live" until the system gave it up."""
+    sign_in("admin")
+    page.clock.install()
+    held = HeldRequests(page, "**/app/console/events")
+    page.goto("/app/console")
+    held.arrive()
+    page.clock.fast_forward(33_000)
+    expect(page.locator("#live")).to_have_text("connection lost, trying again")
+    page.clock.fast_forward(4_000)
+    held.arrive(2)
+    held.let_go()
+    expect(page.locator("#live")).to_have_text(re.compile("^live"))
+
+
+def test_page_without_its_scripts_says_so(page: Page, sign_in: SignIn) -> None:
+    """H-166: without the script that all others import there was no message."""
+    late = page.locator(".unscripted")
+    for path, script in (("/login", "forms.js"), ("/app/User", "app.js")):
+        page.route(f"**/{script}", lambda route: route.abort())
+        page.goto(path)
+        expect(page.locator("button[data-scripted]").first).to_be_disabled()
+        expect(late).to_be_hidden()  # they may be on their way
+        page.evaluate("for (const each of document.getAnimations()) each.finish()")
+        expect(late).to_be_in_viewport(ratio=1)
+        page.unroute(f"**/{script}")
+        sign_in("admin")
+    page.goto("/app/User")
+    expect(page.get_by_role("button", name="Invite")).to_be_enabled()
+    page.evaluate("for (const each of document.getAnimations()) each.finish()")
+    expect(late).to_be_hidden()
+    page.route("**/htmx-*.js", lambda route: route.abort())
+    page.reload()
+    expect(page.locator("#trouble")).to_contain_text("could not be loaded")
 
 
 def test_console_of_ended_session_leads_to_sign_in(page: Page, sign_in: SignIn) -> None:

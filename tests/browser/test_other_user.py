@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
@@ -51,6 +52,19 @@ def test_page_of_former_user_shows_nothing_of_the_new_one(page: Page, sign_in: S
     page.get_by_role("searchbox", name="Search").fill("day 60")
     expect(page.locator("#trouble")).to_contain_text(REFUSED)
     assert page.locator("#found").inner_html() == before
+
+
+def test_console_of_former_user_shows_nothing_to_the_new_one(page: Page, sign_in: SignIn) -> None:
+    """H-83: the stream of events named no user."""
+    sign_in("admin")
+    page.goto("/app/console")
+    expect(page.locator("#live")).to_have_text(re.compile("^live"))
+    sign_in("hugo")
+    with page.expect_request("**/app/console/events") as asked:
+        page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+    assert asked.value.headers["x-fw-user"] == "admin"
+    expect(page.locator("#console-message")).to_contain_text("as admin, but hugo is signed in now")
+    expect(page.locator("#live")).to_have_text("ended")
 
 
 def test_page_of_former_user_signs_the_browser_out(page: Page, sign_in: SignIn) -> None:

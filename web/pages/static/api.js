@@ -58,6 +58,27 @@ export async function file(path) {
   }
 }
 
+// Call `take(name, data)` with each server-sent event until the stream ends. EventSource could
+// neither name the page's user nor read why the service refuses a stream.
+export async function follow(path, signal, take) {
+  const unreachable = () => { throw new ApiError(0, UNREACHABLE); };
+  const headers = { ...JSON_ONLY, Accept: "text/event-stream, application/json" };
+  const response = await fetch(path, { headers, signal }).catch(unreachable);
+  if (!response.ok) throw refusal(response.status, await response.json().catch(() => null));
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read().catch(unreachable); // eslint-disable-line no-await-in-loop
+    if (done) return;
+    const events = (rest + value).split("\n\n");
+    rest = events.pop();
+    for (const event of events) {
+      const [, data] = /^data: (.*)$/m.exec(event) ?? [];
+      if (data !== undefined) take(/^event: (.*)$/m.exec(event)?.[1] ?? "message", data);
+    }
+  }
+}
+
 export const operation = (name, body = {}) => call("POST", `/api/method/core.services.${name}`, body);
 
 export const documentPath = (doctype, name) =>

@@ -22,6 +22,9 @@ function relative(at) {
   return "";
 }
 
+// The short name of the user's time zone, such as "CET".
+export const zone = () => new Intl.DateTimeFormat(undefined, { timeZoneName: "short" }).formatToParts(new Date()).find((part) => part.type === "timeZoneName").value;
+
 // Show the times below `root` in the user's time zone: those within a day as their distance from
 // now. The exact time, with seconds and the zone, is in the title, and as text in elements with
 // data-exact.
@@ -391,7 +394,7 @@ if (document.body.classList.contains("desk")) {
     else ask({ title: "Sign out without saving?", text: "The changes on this page, and its actions in progress, are lost.", ok: "Sign out", danger: true, work: signOut });
   });
   enable("app");
-  addEventListener("load", () => { // the buttons of a script that was not loaded stay disabled
-    if (document.querySelector("button[data-scripted]:disabled")) tell("A script of this page could not be loaded. Reload the page.");
+  addEventListener("load", () => { // the buttons of a module that was not loaded stay disabled
+    if (globalThis.htmx === undefined || document.querySelector("button[data-scripted]:disabled")) tell("A script of this page could not be loaded. Reload the page.");
   });
 }

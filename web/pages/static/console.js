@@ -1,9 +1,10 @@
 // The console: views come as server-sent events; only changes are written to the page.
 
-import { operation } from "./api.js";
-import { ask, flash, report } from "./app.js";
+import { ApiError, follow, operation } from "./api.js";
+import { ask, flash, report, zone } from "./app.js";
 import { board, clock, element, focusAction, path, sentence, shown, write } from "./board.js";
 import { jobsChanged, showJobs } from "./console_jobs.js";
+import { counted } from "./counts.js";
 import { busy, enable } from "./forms.js";
 import { Graph } from "./graph.js";
 
@@ -123,7 +124,7 @@ function traces(found, now) {
       holder.append(panel);
     }
     const left = Math.max(0, Math.round((trace.until - now) / 1000));
-    write(panel.firstElementChild, `${trace.actor}: ${number.format(trace.seen)} ${trace.seen === 1 ? "message" : "messages"}, ${left ? `${left} s left` : "over"}`);
+    write(panel.firstElementChild, `${trace.actor}: ${counted(trace.seen, "message", "messages")}, ${left ? `${left} s left` : "over"}`);
     write(panel.lastElementChild, trace.messages.map((each) => `${clock(each.at)}  ${each.message}(${each.fields})`).reverse().join("\n") || "No message yet.");
   }
   for (const panel of known.values()) panel.remove();
@@ -167,56 +168,118 @@ document.querySelector("main").addEventListener("click", (event) => {
   });
 });
 
+// The stream of views. It is followed until the page is left or hidden for long: it would take one
+// of the few streams of the service, and of the few connections of the browser.
 const AGAIN_MS = 3000;
+const SILENT_MS = 30_000; // then the connection is dead, although nothing has ended it
+const HIDDEN_MS = 60_000;
+const live = $("live");
+const message = $("console-message");
+let stream = null; // aborts the one that is followed
+let every = 1; // seconds between two views
+let refused = ""; // the message of the last refusal, which its end hides
+let pending = null;
 let retry;
+let silence;
+let absence;
 
-// A refused stream has ended with the session, or the service restarts.
-async function endOrConnect() {
-  const page = await fetch("/app/console", { redirect: "manual" }).catch(() => null);
-  if (page && (page.type === "opaqueredirect" || page.status === 401 || page.status === 403)) {
-    write($("live"), "ended");
-    $("again").hidden = false;
-  } else {
-    retry = setTimeout(connect, AGAIN_MS);
-  }
+function tellState(text, tone = "") {
+  live.className = `badge ${tone}`;
+  write(live, text);
 }
 
-let pending = null;
-let source = null;
-addEventListener("pagehide", () => source?.close());
-
-function connect() {
-  source = new EventSource("/app/console/events");
-  source.addEventListener("history", (event) => {
+function receive(name, data) {
+  if (name === "history") {
     for (const graph of Object.values(graphs)) graph.clear();
-    for (const each of JSON.parse(event.data)) {
+    for (const each of JSON.parse(data)) {
       graphs.deliveries.keep(each.at, each.deliveries);
       graphs.flight.keep(each.at, each.inFlight);
       graphs.waiting.keep(each.at, each.waiting);
       graphs.messages.keep(each.at, each.messages);
     }
+    return;
+  }
+  // At most one view a frame: a page in the background catches up with the last one.
+  if (pending === null) requestAnimationFrame(() => {
+    const view = JSON.parse(pending);
+    pending = null;
+    ({ every } = view);
+    show(view);
+    if (stream === null) return; // lost meanwhile
+    tellState(every > 1.5 ? `live, every ${Math.round(every)} s` : "live", "good");
+    if (refused && message.textContent === refused) message.hidden = true;
+    refused = "";
   });
-  source.addEventListener("message", (event) => {
-    // At most one view a frame: a page in the background catches up with the last one.
-    if (pending === null) requestAnimationFrame(() => {
-      const view = JSON.parse(pending);
-      pending = null;
-      show(view);
-      write($("live"), view.every > 1.5 ? `live, every ${Math.round(view.every)} s` : "live");
-      $("live").className = "badge good";
-    });
-    pending = event.data;
-  });
-  source.addEventListener("error", () => {
-    $("live").className = "badge bad";
-    write($("live"), "connection lost, trying again");
-    if (source.readyState === EventSource.CLOSED) endOrConnect(); // refused
-  });
+  pending = data;
 }
-connect();
-addEventListener("pageshow", (event) => { // back, out of the browser's memory
-  if (!event.persisted) return;
+
+function leave() {
   clearTimeout(retry);
-  connect();
+  clearTimeout(silence);
+  stream?.abort();
+  stream = null;
+}
+
+const LOST = "connection lost, trying again";
+function reconnect(reason = LOST) {
+  leave();
+  tellState(reason, "bad");
+  retry = setTimeout(watch, AGAIN_MS);
+}
+
+function refuse({ status, type, message: reason }) {
+  const isOver = [401, 403, 409].includes(status); // the session has ended, or is another user's
+  const isReason = type !== "Unreachable" && status !== 401;
+  if (isReason && (message.hidden || message.textContent !== reason)) report(message, reason); // read out once
+  if (isReason) refused = reason;
+  if (!isOver) {
+    reconnect(isReason ? "not connected, trying again" : LOST);
+    return;
+  }
+  leave();
+  tellState("ended", "bad");
+  $("again").hidden = false;
+}
+
+async function watch() {
+  leave();
+  const own = new AbortController();
+  stream = own;
+  const listen = () => {
+    clearTimeout(silence);
+    silence = setTimeout(reconnect, SILENT_MS + 2000 * every);
+  };
+  listen();
+  try {
+    await follow("/app/console/events", own.signal, (name, data) => {
+      if (stream !== own) return;
+      listen();
+      receive(name, data);
+    });
+    if (stream === own) reconnect(); // the service restarts, or the session has ended
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    if (stream === own) refuse(error);
+  }
+}
+
+addEventListener("pagehide", leave);
+addEventListener("pageshow", (event) => { // back, out of the browser's memory
+  if (event.persisted) watch();
 });
+function followVisibility() {
+  clearTimeout(absence);
+  if (document.visibilityState === "hidden") {
+    absence = setTimeout(() => {
+      if ($("again").hidden) tellState("connecting");
+      leave();
+    }, HIDDEN_MS);
+  } else if (stream === null && $("again").hidden) {
+    watch();
+  }
+}
+document.addEventListener("visibilitychange", followVisibility);
+document.querySelector("[data-zone]").textContent = ` (${zone()})`;
+watch();
+followVisibility(); // opened in the background
 enable("console");

@@ -2,13 +2,13 @@
 // users.
 
 import { call, documentPath, operation } from "./api.js";
-import { ask, keepHere } from "./app.js";
+import { ask, keepHere, zone } from "./app.js";
+import { counted } from "./counts.js";
 import { busy, enable } from "./forms.js";
 import { handOver } from "./links.js";
 
 const AT_ONCE = 4;
 const ROLES_OFFERED = 100;
-const many = (count, one, more) => (count === 1 ? `1 ${one}` : `${count} ${more}`);
 
 document.querySelector("[data-invite]")?.addEventListener("click", ({ currentTarget }) => busy(currentTarget, async () => {
   let invited;
@@ -85,14 +85,14 @@ function countTicked() {
   for (const button of document.querySelectorAll("[data-bulk]")) {
     const { verb, button: label = verb, noun } = ACTS[button.dataset.bulk];
     button.disabled = acting || chosen === 0;
-    button.textContent = chosen ? `${label} ${many(chosen, ...noun)}` : `${button.dataset.label} selected`;
+    button.textContent = chosen ? `${label} ${counted(chosen, ...noun)}` : `${label} selected`;
   }
 }
 
 async function actOnTicked(act) {
   const names = ticked().map((input) => input.value);
   const chosen = new Set(names);
-  const what = `${act.verb} ${many(names.length, ...act.noun)}`;
+  const what = `${act.verb} ${counted(names.length, ...act.noun)}`;
   const sure = await ask({ title: `${what}?`, text: act.text, ok: act.ok ?? act.verb, danger: act.danger });
   if (sure === null) return;
   const holder = document.querySelector("[data-progress]");
@@ -106,6 +106,7 @@ async function actOnTicked(act) {
   holder.hidden = false;
   bar.max = names.length;
   const refused = new Map();
+  let unanswered = 0;
   let done = 0;
   const tell = () => {
     bar.value = done;
@@ -121,7 +122,8 @@ async function actOnTicked(act) {
       try {
         await act.work(names.shift());
       } catch (error) {
-        refused.set(error.message, (refused.get(error.message) ?? 0) + 1);
+        if (error.status === 0) unanswered += 1; // it may have been carried out
+        else refused.set(error.message, (refused.get(error.message) ?? 0) + 1);
         if (error.status === 0 || error.status === 401) stopped = true; // the rest would fail too
       }
       done += 1;
@@ -133,9 +135,11 @@ async function actOnTicked(act) {
   acting = false;
   stop.hidden = true;
   count.textContent = "";
-  const carried = done - [...refused.values()].reduce((sum, number) => sum + number, 0);
+  const carried = done - unanswered - [...refused.values()].reduce((sum, number) => sum + number, 0);
   const told = [...refused].map(([message, number]) => `${number} ${act.refused}: ${message}`);
-  status.textContent = [stopped ? "Stopped." : "Done.", `${many(carried, ...act.noun)} ${carried === 1 ? "is" : "are"} ${act.done}.`, ...told].join(" ");
+  if (unanswered) told.push(`For ${unanswered} the service did not answer: check whether ${unanswered === 1 ? "it is" : "they are"} ${act.done}.`);
+  if (names.length) told.push(`${names.length} not tried.`);
+  status.textContent = [stopped ? "Stopped." : "Done.", `${counted(carried, ...act.noun)} ${carried === 1 ? "is" : "are"} ${act.done}.`, ...told].join(" ");
   status.tabIndex = -1;
   const { activeElement } = document;
   if (activeElement === document.body || activeElement.matches(":disabled, [data-stop]")) status.focus(); // the button is off
@@ -160,7 +164,6 @@ document.addEventListener("click", (event) => {
   if (button) actOnTicked(ACTS[button.dataset.bulk]);
 });
 // A range is typed in the user's time zone, and requested in UTC.
-const zone = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" }).formatToParts(new Date()).find((part) => part.type === "timeZoneName").value;
 const local = (at) => new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 const filters = document.querySelector("form.filters");
 const edited = (input) => {
@@ -183,7 +186,7 @@ for (const input of document.querySelectorAll("[data-time]")) {
   input.removeAttribute("name");
   input.after(sent);
   input.addEventListener("change", take, true);
-  input.closest(".field").querySelector("[data-zone]").textContent = `(${zone})`;
+  input.closest(".field").querySelector("[data-zone]").textContent = `(${zone()})`;
 }
 
 // On a small screen the filters are behind a button, so that the first row is visible. It says how
