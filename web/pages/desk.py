@@ -67,7 +67,7 @@ BULK_ACTIONS: Final[Mapping[str, tuple[BulkAction, ...]]] = {
         BulkAction("cancel", "Cancel", danger=True),
         BulkAction("erase", "Erase", danger=True),
     ),
-    USER: (BulkAction("unlock", "Unlock"), BulkAction("end", "End sessions", danger=True)),
+    USER: (BulkAction("unlock", "Unlock"), BulkAction("end", "End sessions of", danger=True)),
 }
 """For System Managers without access scopes."""
 

@@ -3,6 +3,7 @@
 import { operation } from "./api.js";
 import { ask, flash, report } from "./app.js";
 import { board, clock, path } from "./board.js";
+import { counted } from "./counts.js";
 
 const EVERY_MS = 5000;
 const PAGE = 50;
@@ -99,7 +100,7 @@ for (const button of document.querySelectorAll("[data-many]")) {
     let changed = 0; // also by a try that failed later
     const work = () => many(`jobs.${button.dataset.many}`, (number) => { changed += number; });
     if ((await ask({ ...wanted, work })) === null && changed === 0) return;
-    flash(`${changed} ${changed === 1 ? "job is" : "jobs are"} ${wanted.told}.`);
+    flash(`${counted(changed, "job is", "jobs are")} ${wanted.told}.`);
     fromTheNewest();
   });
 }

@@ -3,6 +3,7 @@
 
 import { operation } from "./api.js";
 import { ask, tell } from "./app.js";
+import { counted } from "./counts.js";
 import { busy, enable } from "./forms.js";
 
 const LOOK_MS = 1000;
@@ -13,17 +14,16 @@ const CLOSED = "fw-replay-closed";
 const panel = document.getElementById("run");
 const part = (name) => panel.querySelector(`[data-${name}]`);
 const number = new Intl.NumberFormat();
-const many = (count) => (count === 1 ? "1 delivery" : `${number.format(count)} deliveries`);
 let watched = null; // the id of the run that this page has seen under way
 
 // `["status", "=", "Failed"]` is read as `status Failed`.
 const BOUNDS = { ">=": "since", "<": "until" };
-const said = (filters) => filters.map(([field, op, value]) => (field === "creation" && op in BOUNDS ? `${BOUNDS[op]} ${new Date(value).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" })}` : `${Array.isArray(field) ? "any field" : field}${op === "=" ? "" : ` ${op}`} ${value}`)).join(", ");
+const said = (filters) => filters.map(([field, op, value]) => (field === "creation" && op in BOUNDS ? `${BOUNDS[op]} ${new Date(value).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })}` : `${Array.isArray(field) ? "any field" : field}${op === "=" ? "" : ` ${op}`} ${value}`)).join(", ");
 
 function ending(run) {
   const how = { done: "Done.", stopped: "Stopped.", failed: `Ended early. ${run.error}` }[run.state];
   const refused = Object.entries(run.refused).map(([why, count]) => `${number.format(count)} not replayed: ${why}`);
-  return [how, `${many(run.replayed)} ${run.replayed === 1 ? "is" : "are"} queued again.`, ...refused].join(" ");
+  return [how, `${counted(run.replayed, "delivery is", "deliveries are")} queued again.`, ...refused].join(" ");
 }
 
 function show(run) {
@@ -72,7 +72,7 @@ async function watch() {
 async function begin(button) {
   const filters = JSON.parse(button.dataset.filters);
   const sure = await ask({
-    title: `Replay all ${"more" in button.dataset ? "deliveries" : many(Number(button.dataset.total))} that match?`,
+    title: `Replay all ${"more" in button.dataset ? "deliveries" : counted(Number(button.dataset.total), "delivery", "deliveries")} that match?`,
     text: `All with ${said(filters)}. Each is sent again with the same id and body; Queued and Retrying deliveries are skipped. It continues when you leave this page.`,
     ok: "Replay all",
     work: () => operation("webhooks.replayMany", { filters }),

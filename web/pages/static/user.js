@@ -2,14 +2,14 @@
 
 import { operation } from "./api.js";
 import { ask, flash } from "./app.js";
+import { counted } from "./counts.js";
 import { busy, clear, enable, showMessage } from "./forms.js";
 import { handOver } from "./links.js";
 
-const counted = (count, unit) => (count === 1 ? `One ${unit} has ended.` : `${count} ${unit}s have ended.`);
 const DONE = {
   resendInvite: () => "The invitation is sent again; the one before no longer works.",
   sendPasswordReset: () => "The reset link is sent; one sent before no longer works.",
-  revokeUserSessions: ({ sessionsEnded, keysEnded }) => counted(sessionsEnded, "session") + (keysEnded === undefined ? "" : ` ${counted(keysEnded, "API key")}`),
+  revokeUserSessions: ({ sessionsEnded, keysEnded }) => `${counted(sessionsEnded, "session has", "sessions have")} ended.${keysEnded === undefined ? "" : ` ${counted(keysEnded, "API key has", "API keys have")} ended.`}`,
   unlockUser: () => "The account may sign in again.",
 };
 
