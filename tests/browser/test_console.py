@@ -157,6 +157,10 @@ def test_console_unlocks_identifier_and_replays_failure(page: Page, site: LiveSi
 
     failed = fail_one(page)
     tab(page, "Failures")
+    page.set_viewport_size({"width": 320, "height": 640})
+    box = row(page, "failed", failed).get_by_role("button", name="Replay").bounding_box()
+    assert box is not None, "no button"
+    assert box["x"] + box["width"] <= 320, "beyond the edge"
     cause = page.locator("#causes tbody tr").filter(has_text="the receiver answered 400")
     expect(cause.locator("td").nth(1)).to_have_text("1")
     check_page(page, "console-failures")

@@ -17,6 +17,7 @@ from tests.live_site import LiveReceiver, eventually
 
 SignIn = Callable[[str], None]
 PHONE: Any = {"width": 360, "height": 640}
+SMALL_PHONE: Any = {"width": 320, "height": 640}
 MARKED = """
 () => [...document.querySelectorAll(".tabs a")].filter((tab) => {
   const { borderBottomColor, backgroundColor } = getComputedStyle(tab);
@@ -279,6 +280,19 @@ def test_list_can_be_acted_on_after_a_failed_reload(page: Page, sign_in: SignIn)
     page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
     expect(page.locator("#trouble")).to_contain_text("did not answer")
     expect(unlock).to_be_enabled()
+
+
+def test_list_on_a_phone_shows_status_without_scrolling(
+    page: Page, sign_in: SignIn, receiver: LiveReceiver
+) -> None:
+    """H-202: ids were not broken, and pushed the status of deliveries beyond the edge."""
+    sign_in("admin")
+    page.set_viewport_size(SMALL_PHONE)
+    make_webhook(page, receiver.url, "small.phone", title="A title that is long for a phone")
+    delivery = emit(page, "small.phone", {})
+    eventually(lambda: status(page, delivery) == "Sent")
+    page.goto("/app/Webhook%20Delivery?event=small.phone")
+    expect(page.locator("#found tbody .badge")).to_be_in_viewport(ratio=1)
 
 
 # Operations

@@ -31,6 +31,7 @@ from web.pages.listing import (
     Listing,
     ListRow,
     badge,
+    shortened,
 )
 from web.pages.rendering import document_path, list_path
 from web.pages.replays import replays_of
@@ -150,7 +151,7 @@ def in_words(counts: OutcomeCounts) -> str:
         return "nothing"
     # Truncated, not rounded: 100 % means that nothing failed.
     share = int(counts.rate * 1000) / 10
-    return f"{counts.sent:,} sent, {counts.failed:,} failed ({share:g} %)"
+    return f"{counts.sent:,} sent, {counts.failed:,} failed ({share:g}\u00a0%)"
 
 
 def waiting_of(health: WebhookHealth) -> str:
@@ -189,7 +190,12 @@ def with_states(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
         state = state_badge(of_it)
         more = (state, ListCell("text", in_words(of_it.day)), ListCell("number", waiting_of(of_it)))
         return replace(
-            row, cells=(replace(name, kind="text", text=of_it.label, note=row.name), *more, *cells)
+            row,
+            cells=(
+                replace(name, kind="text", text=shortened(of_it.label), note=row.name),
+                *more,
+                *cells,
+            ),
         )
 
     first, *columns = shown.columns
@@ -207,7 +213,9 @@ def with_names(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
         cells = list(row.cells)
         label = labels.get(cells[webhook].text)
         if label is not None:
-            cells[webhook] = replace(cells[webhook], text=label, note=cells[webhook].text)
+            cells[webhook] = replace(
+                cells[webhook], text=shortened(label), note=cells[webhook].text
+            )
         cells[error] = replace(cells[error], kind="words", text=sentence(cells[error].text))
         return replace(row, cells=tuple(cells))
 

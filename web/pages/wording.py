@@ -35,8 +35,8 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "Webhook": ("title", "url", "webhook_doctype", "custom_event", "enabled"),
     "Webhook Delivery": (
         "event",
-        "webhook",
         "status",
+        "webhook",
         "error",
         "response_status",
         "reference_name",

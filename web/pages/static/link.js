@@ -51,7 +51,7 @@ async function look() {
   document.querySelector("[data-user]").textContent = facts.fullName ? `${facts.fullName} (${facts.user})` : facts.user;
   const time = document.querySelector("[data-expires]");
   time.dateTime = facts.expires;
-  time.textContent = new Date(facts.expires).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  time.textContent = new Date(facts.expires).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
   username.value = facts.user;
   if (fullName && !fullName.value) fullName.value = facts.fullName ?? "";
   show("set");
