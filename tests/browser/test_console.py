@@ -34,13 +34,14 @@ def tab(page: Page, title: str) -> None:
     page.get_by_role("navigation", name="Parts of the console").get_by_text(title).click()
 
 
-def enqueue(site: LiveSite) -> int:
-    """Return the number of a job that is due in an hour."""
+def enqueue(site: LiveSite, error: str) -> int:
+    """Return the number of a job that failed once, and is due in an hour."""
     with closing(sqlite3.connect(site.folder / "data" / "fw.db", isolation_level=None)) as database:
         later = round(time.time() * 1000) + 3_600_000
         made = database.execute(
-            "INSERT INTO fw_job (queue, function, next_at, created) VALUES ('app', 'shop.x', ?, ?)",
-            (later, later),
+            "INSERT INTO fw_job (queue, function, next_at, created, error)"
+            " VALUES ('app', 'shop.x', ?, ?, ?)",
+            (later, later, error),
         )
     return made.lastrowid or 0
 
@@ -205,10 +206,14 @@ def test_console_act_on_unknown_target_answers_404(page: Page) -> None:
 
 def test_console_filters_and_cancels_scheduled_job(page: Page, site: LiveSite) -> None:
     """Each act is an Audit Event (O-223)."""
-    number = enqueue(site)
+    number = enqueue(site, error="RuntimeError: " + "a long explanation " * 20)
     page.goto("/app/console#jobs-part")
     job = row(page, "jobs", str(number))
     expect(job).to_contain_text("scheduled")
+    shown = job.get_by_text("a long explanation").bounding_box()
+    assert shown is not None, "no error"
+    assert shown["width"] < 400, "on one line, which puts the further columns far beyond the edge"
+    assert shown["height"] < 100, "all of its lines"
     page.get_by_label("State").select_option("failed")
     expect(job).to_have_count(0)
     page.get_by_label("State").select_option("")

@@ -66,6 +66,18 @@ def test_form_shows_refusal_of_a_hidden_secret(page: Page, sign_in: SignIn) -> N
     expect(note).to_be_in_viewport(ratio=1)
 
 
+def test_name_that_turns_text_turns_only_itself(page: Page, sign_in: SignIn) -> None:
+    """A right-to-left override turned the line around, with the user and time of the change."""
+    sign_in("sally")
+    data = {"title": "\u202eturned"}
+    assert page.request.post("/api/resource/Customer", data=data, headers=HEADERS).ok
+    page.goto("/app/Customer/%E2%80%AEturned")
+    name, changed = (page.locator(f".head {tag}").bounding_box() for tag in ("code", "time"))
+    assert name is not None, "no name"
+    assert changed is not None, "no time"
+    assert name["x"] < changed["x"]
+
+
 def test_number_with_comma_is_not_taken_for_another(page: Page, sign_in: SignIn) -> None:
     """H-210: the browser drops the comma, and 1,5 was stored as 15."""
     sign_in("sally")

@@ -19,10 +19,17 @@ export const write = (node, text) => {
   if (node.textContent !== text) node.textContent = text;
 };
 
-// A cell is a text, or {badge, tone}, {link, text}, {number}, {acts: [[label, act, name], …]}.
+// A cell is a text, or {words} for one that may be long, {badge, tone}, {link, text}, {number},
+// {acts: [[label, act, name], …]}.
 function fill(cell, value) {
   if (typeof value !== "object") {
     write(cell, String(value));
+    return;
+  }
+  if (value.words !== undefined) {
+    const text = cell.firstElementChild ?? cell.appendChild(element("span", "", "clamped"));
+    write(text, value.words);
+    text.title = value.words; // of a long one the first lines are shown
     return;
   }
   if (value.number !== undefined) {

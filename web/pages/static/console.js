@@ -32,7 +32,7 @@ function show(view) {
     write($(`now-${name}`), shown(value));
   }
   board("tree", view.tree.map((node) => [node.path, [
-    node.name, badge(node.state), { number: node.rate }, { number: node.restarts }, node.lastError,
+    node.name, badge(node.state), { number: node.rate }, { number: node.restarts }, { words: node.lastError },
     node.kind === "pool" ? number.format(node.depth) : node.capacity ? `${number.format(node.depth)} of ${number.format(node.capacity)}` : "",
     node.kind === "pool" ? { number: node.alive } : "", { number: node.handled }, { number: node.failed },
     { acts: node.kind === "actor" ? [["Trace", "trace", node.name], ["Restart", "restart", node.name]] : [] },
@@ -42,7 +42,7 @@ function show(view) {
   ]]));
   board("receivers", view.receivers.map((each) => [each.origin, [
     each.origin, badge(each.health), { number: each.waiting, more: each.moreWait }, { number: each.inFlight }, { number: each.window }, { number: each.limit },
-    each.failures ? `${number.format(each.failures)} in a row since ${clock(each.failingSince)}` : "", each.failures ? sentence(each.lastError) : "",
+    each.failures ? `${number.format(each.failures)} in a row since ${clock(each.failingSince)}` : "", { words: each.failures ? sentence(each.lastError) : "" },
     each.lastSuccess ? clock(each.lastSuccess) : "",
     { acts: each.health === "untried" ? [] : [each.health === "paused" ? ["Resume", "resume", each.origin] : ["Pause", "pause", each.origin]] },
   ]]));
@@ -60,17 +60,17 @@ function show(view) {
   ]]), "");
   const failures = view.store.failures.reduce((sum, each) => sum + each.deliveries, 0);
   board("causes", view.store.failures.map((each) => [`${each.webhook}\n${each.error}`, [
-    { link: path("Webhook", each.webhook), text: each.label }, sentence(each.error) || "no error is recorded", { number: each.deliveries }, clock(each.first), clock(each.last),
+    { link: path("Webhook", each.webhook), text: each.label }, { words: sentence(each.error) || "no error is recorded" }, { number: each.deliveries }, clock(each.first), clock(each.last),
     { link: deliveriesOf(each), text: "Show and replay" },
   ]]), failures);
   board("failed", view.store.failed.map((each) => [each.delivery, [
-    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, { link: path("Webhook", each.webhook), text: each.webhook }, clock(each.at), sentence(each.error), { acts: [["Replay", "replay", each.delivery]] },
+    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, { link: path("Webhook", each.webhook), text: each.webhook }, clock(each.at), { words: sentence(each.error) }, { acts: [["Replay", "replay", each.delivery]] },
   ]]), "");
   board("locks", view.store.locks.map((lock) => [lock.key, [
     lock.identifier || `somebody (${lock.key})`, lock.account || "none", clock(lock.until), { acts: lock.account ? [["Unlock", "unlock", lock.account]] : [] },
   ]]));
   board("letters", view.lastDeadLetters.slice(0, 20).map((letter, index) => [`${letter.at}-${index}`, [
-    letter.recipient, letter.message, letter.reason, clock(letter.at),
+    letter.recipient, letter.message, { words: letter.reason }, clock(letter.at),
   ]]), view.deadLetters);
   traces(view.traces, view.at);
   count("actors", view.tree.filter((node) => node.state !== "running").length);

@@ -39,7 +39,7 @@ async function load() {
     board("jobs", jobs.map((job) => [String(job.id), [
       String(job.id), { badge: job.state, tone: TONES[job.state] },
       job.subject ? { link: path("Email Delivery", job.subject), text: `mail: ${job.function}` } : job.function,
-      job.error ?? "", { number: job.attempts }, job.due ? clock(Date.parse(job.due)) : "never", job.user ?? "", clock(Date.parse(job.created)),
+      { words: job.error ?? "" }, { number: job.attempts }, job.due ? clock(Date.parse(job.due)) : "never", job.user ?? "", clock(Date.parse(job.created)),
       { acts: acts(job) },
     ]]), "");
     const { activeElement } = document;
