@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.held_requests import OPERATION, ORDERS, make_order
+from tests.browser.held_requests import OPERATION, ORDERS, HeldRequests, make_order
 from tests.browser.webhook_kit import HEADERS, emit, make_webhook, status
 from tests.live_site import LiveReceiver, eventually
 
@@ -292,6 +292,22 @@ def test_list_can_be_acted_on_after_a_failed_reload(page: Page, sign_in: SignIn)
     page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
     expect(page.locator("#trouble")).to_contain_text("did not answer")
     expect(unlock).to_be_enabled()
+
+
+def test_page_on_a_phone_stays_where_it_is_while_scripts_load(page: Page, sign_in: SignIn) -> None:
+    """The menu was unfolded until then, and the page below it was pulled up under the finger."""
+    sign_in("sally")
+    page.set_viewport_size(PHONE)
+    held = HeldRequests(page, "**/app.js")
+    page.goto(ORDERS, wait_until="commit")
+    held.arrive()
+    title = page.get_by_role("heading", name="Sales Order")
+    rows = page.locator("#found")
+    before = [each.bounding_box() for each in (title, rows)]
+    held.let_go()
+    expect(page.get_by_role("button", name="Menu")).to_be_visible()
+    expect(page.get_by_role("button", name="Filters")).to_be_enabled()
+    assert [each.bounding_box() for each in (title, rows)] == before
 
 
 def test_list_on_a_phone_shows_status_without_scrolling(
