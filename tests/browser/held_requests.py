@@ -38,6 +38,44 @@ JOB = {
     "created": "2026-01-01T00:00:00Z",
 }
 """A job in the console's list, without its id."""
+VIEW: dict[str, Any] = {
+    "at": 1_760_000_000_000,
+    "every": 1.0,
+    "rates": {},
+    "tree": [],
+    "inFlight": 0,
+    "processes": [],
+    "receivers": [],
+    "store": {
+        "queues": [],
+        "senders": [],
+        "pausedWebhooks": [],
+        "inFlight": [],
+        "upcoming": [],
+        "failures": [],
+        "failed": [],
+        "locks": [],
+    },
+    "lastDeadLetters": [],
+    "deadLetters": 0,
+    "traces": [],
+}
+"""A view of the console in which nothing runs."""
+RECEIVER = {
+    "origin": "https://x.test:443",
+    "inFlight": 0,
+    "window": 16,
+    "limit": 16,
+    "health": "failing",
+    "failures": 9,
+    "failingSince": 1_760_000_000_000,
+    "lastError": "status: the receiver answered 503.",
+    "webhooks": 1,
+    "waiting": 3,
+    "moreWait": False,
+    "lastSuccess": None,
+}
+"""A failing receiver in a view of the console."""
 
 
 class HeldRequests:

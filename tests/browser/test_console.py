@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import time
@@ -13,6 +14,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.held_requests import RECEIVER, VIEW
 from tests.browser.page_checks import check_page
 from tests.live_site import PASSWORD, SECRET, LiveReceiver, LiveSite, eventually
 
@@ -171,6 +173,21 @@ def test_console_unlocks_identifier_and_replays_failure(page: Page, site: LiveSi
     assert audited(page, "console.unlock") == [{"target": "demo", "actor": "admin"}]
     replayed = {"target": failed, "actor": "admin"}
     assert replayed in audited(page, "webhook.replay")
+
+
+def test_console_offers_no_pause_of_receiver_known_from_the_store_alone(page: Page) -> None:
+    """It was refused with 404 for each receiver that failed before the last restart."""
+    cold = {**RECEIVER, "origin": "https://cold.test:443", "window": 0, "limit": 0}
+    view = json.dumps({**VIEW, "receivers": [RECEIVER, cold]})
+    page.route(
+        "**/app/console/events",
+        lambda route: route.fulfill(body=f"data: {view}\n\n", content_type="text/event-stream"),
+    )
+    page.goto("/app/console#receivers-part")
+    warm = row(page, "receivers", "https://x.test:443")
+    expect(warm.get_by_role("button", name="Pause")).to_be_visible()
+    expect(row(page, "receivers", "https://cold.test:443")).to_contain_text("failing")
+    expect(row(page, "receivers", "https://cold.test:443").get_by_role("button")).to_have_count(0)
 
 
 def test_console_is_for_system_managers_only(page: Page, sign_in: SignIn) -> None:

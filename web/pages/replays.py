@@ -23,7 +23,7 @@ from web.operations import Operation, Route
 from web.pages.framing import FramedPages
 from web.pages.listing import BAD, GOOD, PLAIN, WARN, ListCell
 from web.pages.rendering import list_path
-from web.pages.wording import label_of, time_or_empty
+from web.pages.wording import label_of, sentence, time_or_empty
 from web.response import Response
 
 if TYPE_CHECKING:
@@ -171,6 +171,8 @@ def _words(fw: Fw, field: Any, operator: str, value: Any) -> str:
     name = label_of(field) if isinstance(field, str) else "Any text"
     if field == "webhook" and operator == "=":
         value = labels_of(fw.tx, [str(value)]).get(str(value), value)
+    if field == "error" and operator == "=":
+        value = f'"{sentence(str(value)).removesuffix(".")}"'
     if isinstance(value, list):
         value = (
             ", ".join(map(str, value)) if len(value) <= MAX_NAMED_VALUES else f"{len(value)} values"

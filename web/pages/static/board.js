@@ -9,12 +9,6 @@ export const clock = (ms) => {
 };
 export const path = (doctype, name) => `/app/${encodeURIComponent(doctype)}/${encodeURIComponent(name)}`;
 
-// An error without its leading word, which is for programs.
-export function sentence(error) {
-  const said = error?.replace(/^.*?: /, "") ?? "";
-  return said.slice(0, 1).toUpperCase() + said.slice(1);
-}
-
 export const write = (node, text) => {
   if (node.textContent !== text) node.textContent = text;
 };

@@ -2,11 +2,11 @@
 
 import { ApiError, follow, operation } from "./api.js";
 import { ask, flash, report, zone } from "./app.js";
-import { board, clock, element, focusAction, path, sentence, shown, write } from "./board.js";
+import { board, clock, element, focusAction, path, shown, write } from "./board.js";
 import { jobsChanged, showJobs } from "./console_jobs.js";
-import { counted } from "./counts.js";
 import { busy, enable } from "./forms.js";
 import { Graph } from "./graph.js";
+import { counted, sentence } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat();
@@ -22,6 +22,9 @@ const deliveriesOf = ({ webhook, error }) => `/app/Webhook%20Delivery?${new URLS
 
 const TONES = { "this service": "good", running: "good", healthy: "good", slow: "warn", paused: "warn", suspended: "warn", failing: "bad", failed: "bad" };
 const badge = (text) => ({ badge: text, tone: TONES[text] ?? "" });
+
+// A receiver that is known from the store alone has no slots here, and cannot be paused.
+const isKnown = (receiver) => receiver.limit > 0;
 
 function show(view) {
   const waiting = view.store.queues.find((each) => each[0] === "webhook")?.[1] ?? 0;
@@ -41,10 +44,10 @@ function show(view) {
     each.name, view.processes.includes(each.name) ? badge("this service") : "another process: actions here do not affect it", { number: each.attempts }, clock(each.last),
   ]]));
   board("receivers", view.receivers.map((each) => [each.origin, [
-    each.origin, badge(each.health), { number: each.waiting, more: each.moreWait }, { number: each.inFlight }, { number: each.window }, { number: each.limit },
+    each.origin, badge(each.health), { number: each.waiting, more: each.moreWait }, { number: each.inFlight }, isKnown(each) ? { number: each.window } : "", isKnown(each) ? { number: each.limit } : "",
     each.failures ? `${number.format(each.failures)} in a row since ${clock(each.failingSince)}` : "", { words: each.failures ? sentence(each.lastError) : "" },
     each.lastSuccess ? clock(each.lastSuccess) : "",
-    { acts: each.health === "untried" ? [] : [each.health === "paused" ? ["Resume", "resume", each.origin] : ["Pause", "pause", each.origin]] },
+    { acts: !isKnown(each) ? [] : [each.health === "paused" ? ["Resume", "resume", each.origin] : ["Pause", "pause", each.origin]] },
   ]]));
   board("paused", view.store.pausedWebhooks.map((each) => [each.webhook, [
     { link: path("Webhook", each.webhook), text: each.webhook }, clock(each.since), each.until ? clock(each.until) : "it is resumed", { acts: [["Resume", "resumeWebhook", each.webhook]] },
@@ -63,8 +66,9 @@ function show(view) {
     { link: path("Webhook", each.webhook), text: each.label }, { words: sentence(each.error) || "no error is recorded" }, { number: each.deliveries }, clock(each.first), clock(each.last),
     { link: deliveriesOf(each), text: "Show and replay" },
   ]]), failures);
+  const labels = new Map(view.store.failures.map((each) => [each.webhook, each.label]));
   board("failed", view.store.failed.map((each) => [each.delivery, [
-    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, { link: path("Webhook", each.webhook), text: each.webhook }, clock(each.at), { words: sentence(each.error) }, { acts: [["Replay", "replay", each.delivery]] },
+    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, { link: path("Webhook", each.webhook), text: labels.get(each.webhook) ?? each.webhook }, clock(each.at), { words: sentence(each.error) }, { acts: [["Replay", "replay", each.delivery]] },
   ]]), "");
   board("locks", view.store.locks.map((lock) => [lock.key, [
     lock.identifier || `somebody (${lock.key})`, lock.account || "none", clock(lock.until), { acts: lock.account ? [["Unlock", "unlock", lock.account]] : [] },

@@ -3,7 +3,7 @@
 import { operation } from "./api.js";
 import { ask, flash, report } from "./app.js";
 import { board, clock, path } from "./board.js";
-import { counted } from "./counts.js";
+import { counted } from "./words.js";
 
 const EVERY_MS = 5000;
 const PAGE = 50;

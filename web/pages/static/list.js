@@ -3,9 +3,9 @@
 
 import { call, documentPath, operation } from "./api.js";
 import { ask, keepHere, zone } from "./app.js";
-import { counted } from "./counts.js";
 import { busy, enable } from "./forms.js";
 import { handOver } from "./links.js";
+import { counted } from "./words.js";
 
 const AT_ONCE = 4;
 const ROLES_OFFERED = 100;

@@ -3,8 +3,8 @@
 
 import { operation } from "./api.js";
 import { ask, tell } from "./app.js";
-import { counted } from "./counts.js";
 import { busy, enable } from "./forms.js";
+import { counted, sentence } from "./words.js";
 
 const LOOK_MS = 1000;
 const LOOK_AFTER_TROUBLE_MS = 5000;
@@ -16,9 +16,17 @@ const part = (name) => panel.querySelector(`[data-${name}]`);
 const number = new Intl.NumberFormat();
 let watched = null; // the id of the run that this page has seen under way
 
-// `["status", "=", "Failed"]` is read as `status Failed`.
+// `["status", "=", "Failed"]` is read as `Status Failed`, with the words of the filters on this page.
 const BOUNDS = { ">=": "since", "<": "until" };
-const said = (filters) => filters.map(([field, op, value]) => (field === "creation" && op in BOUNDS ? `${BOUNDS[op]} ${new Date(value).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })}` : `${Array.isArray(field) ? "any field" : field}${op === "=" ? "" : ` ${op}`} ${value}`)).join(", ");
+function words([field, op, value]) {
+  if (field === "creation" && op in BOUNDS) return `${BOUNDS[op]} ${new Date(value).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })}`;
+  const filter = document.getElementById(`filter-${field}`);
+  const name = Array.isArray(field) ? "Any text" : filter?.labels[0].textContent ?? field.slice(0, 1).toUpperCase() + field.slice(1);
+  if (field === "error" && op === "=") return `${name} "${sentence(value).replace(/\.$/, "")}"`;
+  const chosen = [...filter?.options ?? []].find((option) => option.value === value);
+  return `${name}${op === "=" ? "" : ` ${op}`} ${chosen?.textContent ?? value}`;
+}
+const said = (filters) => filters.map(words).join(", ");
 
 function ending(run) {
   const how = { done: "Done.", stopped: "Stopped.", failed: `Ended early. ${run.error}` }[run.state];

@@ -2,9 +2,9 @@
 
 import { operation } from "./api.js";
 import { ask, flash } from "./app.js";
-import { counted } from "./counts.js";
 import { busy, clear, enable, showMessage } from "./forms.js";
 import { handOver } from "./links.js";
+import { counted } from "./words.js";
 
 const DONE = {
   resendInvite: () => "The invitation is sent again; the one before no longer works.",

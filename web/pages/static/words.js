@@ -1,0 +1,12 @@
+// Numbers with their nouns, and errors as sentences.
+
+const number = new Intl.NumberFormat();
+
+// "1 delivery", "2,000 deliveries".
+export const counted = (count, one, more) => `${number.format(count)} ${count === 1 ? one : more}`;
+
+// An error without its leading word, which is for programs.
+export function sentence(error) {
+  const said = error?.replace(/^.*?: /, "") ?? "";
+  return said.slice(0, 1).toUpperCase() + said.slice(1);
+}
