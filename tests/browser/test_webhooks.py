@@ -50,7 +50,8 @@ def test_webhook_form_shows_applicable_fields_and_generates_secret(
     assert made not in page.content()
     page.get_by_role("button", name="Send a test event").click()
     expect(page.get_by_text("The receiver answered 204.")).to_be_visible()
-    expect(page.locator(".times")).to_contain_text("ms")
+    expect(page.locator(".times dt")).to_contain_text(["Connect", "Response"])
+    expect(page.locator(".times dt", has_text="TLS")).to_have_count(0)  # over http
     check_page(page, "webhook")
     page.get_by_label("Timeout (seconds)").fill("99")
     page.get_by_role("button", name="Save").click()
@@ -59,6 +60,17 @@ def test_webhook_form_shows_applicable_fields_and_generates_secret(
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("Saved.")).to_be_visible()
     expect(page.get_by_text("configured")).to_be_visible()
+
+
+def test_webhook_page_states_what_disabling_and_deletion_do(page: Page) -> None:
+    """In the words of the command line: waiting deliveries fail."""
+    name = make_webhook(page, "https://x.test/", "page.stated")
+    page.goto(f"/app/Webhook/{name}")
+    expect(page.get_by_label("Enabled")).to_have_accessible_description(
+        re.compile("waiting deliveries fail")
+    )
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("dialog")).to_contain_text("and waiting deliveries fail.")
 
 
 def test_failed_test_event_shows_status(page: Page) -> None:

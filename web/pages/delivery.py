@@ -123,7 +123,7 @@ def _result(attempt: RecordedAttempt) -> str:
 
 def _steps(trace: AttemptTrace) -> Iterator[tuple[str, str]]:
     steps = (trace.dns, trace.connect, trace.tls, trace.answer)
-    for label, step in zip(("DNS", "Connect", "TLS", "Answer"), steps, strict=True):
+    for label, step in zip(("DNS", "Connect", "TLS", "Response"), steps, strict=True):
         if step:
             yield label, f"{step / US_PER_MS:,.1f} ms"
 

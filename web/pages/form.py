@@ -52,6 +52,13 @@ REQUIRED_WHEN_SHOWN: Final = frozenset(
     {("Webhook", "webhook_doctype"), ("Webhook", "custom_event")}
 )
 HINTS: Final[Mapping[tuple[str, str], str]] = {
+    ("User", "enabled"): (
+        "Disabling rejects sign-ins, and ends sessions, API keys and links permanently."
+    ),
+    ("Webhook", "enabled"): (
+        "A disabled Webhook receives no events, and its waiting deliveries fail. A paused one "
+        "keeps them."
+    ),
     ("Webhook", "title"): "Display name; without one the URL is shown.",
     ("Webhook", "url"): "https; http for a loopback address only.",
     ("Webhook", "secret"): "Signs every request. Kept encrypted, and never shown again.",

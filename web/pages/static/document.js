@@ -149,10 +149,15 @@ async function send() {
   leave(location.pathname, "Saved.");
 }
 
+// What else a deletion does, in the words of the command line.
+const DELETION = {
+  User: "Its sessions, API keys, links and access scopes are deleted with it. ",
+  Webhook: "Its deliveries are kept, and waiting deliveries fail. ",
+};
 const ACTS = {
   submit: { title: "Submit this document?", text: "After that most of its fields can no longer be changed.", ok: "Submit", path: "/submit", done: "Submitted." },
   cancel: { title: "Cancel this document?", text: "It stays readable, but can no longer be changed.", ok: "Cancel document", danger: true, path: "/cancel", done: "Cancelled." },
-  delete: { title: "Delete this document?", text: "This cannot be undone.", ok: "Delete", danger: true },
+  delete: { title: "Delete this document?", text: `${DELETION[doctype] ?? ""}This cannot be undone.`, ok: "Delete", danger: true },
   rename: { title: "Rename this document", text: "Links to it are updated.", ok: "Rename", field: { label: "New name" }, value: name },
 };
 

@@ -4,7 +4,7 @@ import { operation } from "./api.js";
 import { ask, copy, flash } from "./app.js";
 import { busy, clear, enable, onShownVersion, showMessage } from "./forms.js";
 
-const STEPS = [["dns", "DNS"], ["connect", "Connect"], ["tls", "TLS"], ["answer", "Answer"]];
+const STEPS = [["dns", "DNS"], ["connect", "Connect"], ["tls", "TLS"], ["answer", "Response"]];
 
 const section = document.getElementById("webhook-test");
 const result = section.querySelector("[data-result]");
@@ -18,7 +18,7 @@ function tell({ status, error, times }) {
   list.className = "times";
   for (const [key, label] of STEPS) {
     const value = times?.[key];
-    if (value === null || value === undefined) continue;
+    if (!value) continue; // there was no such step
     const pair = document.createElement("div");
     const name = document.createElement("dt");
     name.textContent = label;
