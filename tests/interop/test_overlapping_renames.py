@@ -98,13 +98,13 @@ async def test_rename_waiting_for_replay_does_not_deadlock(
 
 
 async def test_batch_of_replay_waiting_for_rename_does_not_deadlock(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """Both lock the deliveries before the run (B-430), and the run continues (B-257)."""
-    [due] = await depot.owe()
-    await depot.site.store.write(partial(depot.settle, [due], OutcomeKind.REFUSED))
-    webhook, bulk = due.job.partition, depot.site.bulk
-    run: Any = await depot.site.write(
+    [due] = await transitions.lease_new()
+    await transitions.site.store.write(partial(transitions.settle, [due], OutcomeKind.REFUSED))
+    webhook, bulk = due.job.partition, transitions.site.bulk
+    run: Any = await transitions.site.write(
         "Administrator", lambda fw: bulk.begin(fw, [["webhook", "=", webhook]])
     )
 
@@ -117,30 +117,33 @@ async def test_batch_of_replay_waiting_for_rename_does_not_deadlock(
         bulk.carry_out(fw, run, [due.delivery])
 
     assert await overlap(
-        as_administrator(depot.site, rename), partial(depot.site.write, "Administrator", batch)
+        as_administrator(transitions.site, rename),
+        partial(transitions.site.write, "Administrator", batch),
     ) == (None, None)
-    assert await depot.states() == [("Failed", 1)]  # the batch was selected by the old name
-    again: Any = await depot.site.store.read(bulk.running)
-    found = await depot.site.read("Administrator", lambda fw: bulk.batch(fw, again))
+    assert await transitions.states() == [("Failed", 1)]  # the batch was selected by the old name
+    again: Any = await transitions.site.store.read(bulk.running)
+    found = await transitions.site.read("Administrator", lambda fw: bulk.batch(fw, again))
     assert found == [due.delivery]
 
 
 async def test_bulk_replay_follows_simultaneous_renames_of_two_webhooks(
-    depot: OverlapDepot, overlap: Overlap
+    transitions: DeliveryTransitions, overlap: Overlap
 ) -> None:
     """Neither rename undoes the other one in the filters of the run (B-257)."""
-    first = (await depot.owe())[0].job.partition
-    second = next(name for due in await depot.owe() if (name := due.job.partition) != first)
-    bulk = depot.site.bulk
-    await depot.site.write(
+    first = (await transitions.lease_new())[0].job.partition
+    second = next(
+        name for due in await transitions.lease_new() if (name := due.job.partition) != first
+    )
+    bulk = transitions.site.bulk
+    await transitions.site.write(
         "Administrator", lambda fw: bulk.begin(fw, [["webhook", "in", [first, second]]])
     )
     renames = [partial(rename_webhook, first, "Ada"), partial(rename_webhook, second, "Lovelace")]
     await overlap(
-        as_administrator(depot.site, renames[0]),
-        partial(depot.site.write, "Administrator", renames[1]),
+        as_administrator(transitions.site, renames[0]),
+        partial(transitions.site.write, "Administrator", renames[1]),
     )
-    run = await depot.site.store.read(bulk.running)
+    run = await transitions.site.store.read(bulk.running)
     assert run is not None
     assert run.filters == '[["webhook", "in", ["Ada", "Lovelace"]]]'
 

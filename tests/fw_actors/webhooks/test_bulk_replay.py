@@ -127,7 +127,9 @@ async def test_bulk_replay_counts_refusals_by_reason_and_continues(
     assert [action for action, *_ in await bulk.audit()] == ["webhook.replay"]
 
 
-async def test_bulk_replay_counts_bodies_erased_at_any_time_together(bulk: ScriptedBulkReplays) -> None:
+async def test_bulk_replay_counts_bodies_erased_at_any_time_together(
+    bulk: ScriptedBulkReplays,
+) -> None:
     """Of each erasure the time differs, and only a few reasons are counted (B-361, O-300)."""
     await bulk.failed(9)
     names = [row["name"] for row in await bulk.site.deliveries()]
@@ -403,7 +405,9 @@ async def test_bulk_replay_filters_of_other_forms_survive_rename(bulk: ScriptedB
     assert [await bulk.step(), await bulk.step()] == [1, 0]
 
 
-async def test_finished_bulk_replay_follows_rename_of_its_webhook(bulk: ScriptedBulkReplays) -> None:
+async def test_finished_bulk_replay_follows_rename_of_its_webhook(
+    bulk: ScriptedBulkReplays,
+) -> None:
     """The page of a Webhook shows the replays about it by their filters (O-301)."""
     await bulk.failed(1)
     webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
@@ -413,7 +417,9 @@ async def test_finished_bulk_replay_follows_rename_of_its_webhook(bulk: Scripted
     assert json.loads((await bulk.run()).filters) == [["webhook", "=", "billing"]]
 
 
-async def test_bulk_replay_leaves_out_excluded_webhook_after_its_rename(bulk: ScriptedBulkReplays) -> None:
+async def test_bulk_replay_leaves_out_excluded_webhook_after_its_rename(
+    bulk: ScriptedBulkReplays,
+) -> None:
     """Deliveries that did not match at the start are not replayed (B-257)."""
     await bulk.failed(1)
     webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
@@ -423,7 +429,9 @@ async def test_bulk_replay_leaves_out_excluded_webhook_after_its_rename(bulk: Sc
     assert await bulk.states() == ["Failed"]
 
 
-async def test_bulk_replay_by_reference_includes_document_renamed_meanwhile(bulk: ScriptedBulkReplays) -> None:
+async def test_bulk_replay_by_reference_includes_document_renamed_meanwhile(
+    bulk: ScriptedBulkReplays,
+) -> None:
     """The deliveries follow the document (B-184), and so does the replay (B-257)."""
     note = await bulk.site.do(lambda fw: fw.new_doc("Note", title="first").insert().name)
     await bulk.site.subscribe()
@@ -436,7 +444,9 @@ async def test_bulk_replay_by_reference_includes_document_renamed_meanwhile(bulk
     assert [await bulk.step(), await bulk.step()] == [1, 0]
 
 
-async def test_batch_read_before_rename_of_webhook_does_not_end_the_replay(bulk: ScriptedBulkReplays) -> None:
+async def test_batch_read_before_rename_of_webhook_does_not_end_the_replay(
+    bulk: ScriptedBulkReplays,
+) -> None:
     """The batch was selected by filters that no longer apply (B-257)."""
     await bulk.failed(1)
     webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
