@@ -185,7 +185,7 @@ class DeclaredStates:
         for name, user in state.users.items():
             with _collecting(faults):
                 accounts += _user(fw, name, user)
-        changes += sorted(accounts, key=_may_remove_manager)
+        changes += _ordered(accounts)
         for name, webhook in state.webhooks.items():
             with _collecting(faults):
                 changes += self._webhook(fw, name, webhook, notes)
@@ -422,6 +422,31 @@ def _user(fw: Fw, name: str, declared: DeclaredUser) -> Iterator[Change]:
             fields.append(PlannedValue("roles", had, sorted(set(declared.roles))))
     if fields or not exists:
         yield Change("change" if exists else "create", USER, name, tuple(fields))
+
+
+def _ordered(accounts: Iterable[Change]) -> list[Change]:
+    """Return the steps for accounts in an order in which each is accepted, if there is one.
+
+    An account that may cease to be a System Manager comes after the others, and an account that
+    gets the e-mail of another one after that one.
+    """
+    steps = sorted(accounts, key=_may_remove_manager)
+    holders = {
+        value.old.casefold(): step
+        for step in steps
+        for value in step.fields
+        if value.field == "email" and value.old
+    }
+    ordered: dict[str, Change] = {}
+    for first in steps:
+        waiting: dict[str, Change] = {}  # each for the next one
+        step: Change | None = first
+        while step is not None and step.name not in ordered and step.name not in waiting:
+            waiting[step.name] = step
+            email = next((v.new for v in step.fields if v.field == "email"), None) or ""
+            step = holders.get(email.casefold())
+        ordered.update(reversed(waiting.items()))
+    return list(ordered.values())
 
 
 def _may_remove_manager(change: Change) -> bool:

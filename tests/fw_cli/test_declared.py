@@ -128,6 +128,27 @@ def test_apply_replaces_last_system_manager(fw: CommandLine, wanted: dict[str, A
     assert changes(fw, "diff", "site.json") == []
 
 
+def test_apply_passes_emails_on(fw: CommandLine) -> None:
+    """In any order of the file; a new account may get one too (C-168)."""
+    for emails in (
+        {"ann": "desk@x.test", "bob": "ann@x.test", "cy": "cy@x.test"},
+        {"dan": "Desk@x.test", "bob": "CY@x.test", "ann": "ann@x.test", "cy": "other@x.test"},
+    ):
+        state = {"users": {name: {"email": email} for name, email in emails.items()}}
+        (fw.folder / "site.json").write_text(json.dumps(state))
+        fw.done("apply", "site.json", "--yes")
+    stored = {name: user["email"] for name, user in fw.json("export")["users"].items()}
+    assert stored == emails
+
+
+def test_apply_refuses_to_swap_emails(fw: CommandLine) -> None:
+    users = {"ann": {"email": "ann@x.test"}, "bob": {"email": "bob@x.test"}}
+    (fw.folder / "site.json").write_text(json.dumps({"users": users}))
+    fw.done("apply", "site.json", "--yes")
+    swapped = {"ann": users["bob"], "bob": users["ann"]}
+    assert "Another account has this email" in refusal(fw, {"users": swapped})
+
+
 def test_apply_refuses_to_remove_last_system_manager(fw: CommandLine) -> None:
     ann = {"email": "ann@x.test", "roles": ["System Manager"]}
     (fw.folder / "site.json").write_text(json.dumps({"users": {"ann": ann}}))
