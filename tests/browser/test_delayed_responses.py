@@ -567,6 +567,23 @@ def test_sign_in_can_be_pressed_after_coming_back(page: Page) -> None:
     expect(button).not_to_have_attribute("aria-busy", "true")
 
 
+def test_list_shows_that_it_is_requested(page: Page, sign_in: SignIn) -> None:
+    """On a slow network nothing told that a filter had been taken."""
+    sign_in("sally")
+    page.goto(ORDERS)
+    held = HeldRequests(page, "**/app/Sales%20Order?**")
+    page.get_by_label("Status").select_option("Packed")
+    held.arrive()
+    expect(page.locator("#found")).to_have_attribute("aria-busy", "true")
+    expect(page.locator("#found")).to_have_css("opacity", "0.6")
+    page.get_by_label("Status").select_option("Shipped")
+    held.arrive(2)
+    expect(page.locator("#found")).to_have_attribute("aria-busy", "true")
+    held.let_go()
+    expect(page).to_have_url(re.compile("status=Shipped"))
+    expect(page.locator("#found")).not_to_have_attribute("aria-busy", "true")
+
+
 def test_console_comes_back_after_refused_stream(page: Page, sign_in: SignIn) -> None:
     """A proxy answers 502 and a starting service 503 while the service restarts."""
     sign_in("admin")

@@ -226,6 +226,11 @@ document.addEventListener("htmx:beforeHistoryUpdate", ({ detail: { history, requ
   if (!isRepeated) typing = typed;
 });
 
+// A list that is on its way is shown as such; a new one replaces it.
+const found = () => document.getElementById("found");
+document.addEventListener("htmx:beforeRequest", ({ detail }) => detail.target.id === "found" && found().setAttribute("aria-busy", "true"));
+document.addEventListener("htmx:afterRequest", () => found().removeAttribute("aria-busy"));
+
 // While a list is requested, another response can replace the list whose place it would take.
 document.addEventListener("htmx:beforeOnLoad", (event) => {
   if (event.detail.target.isConnected) return;
@@ -235,7 +240,7 @@ document.addEventListener("htmx:beforeOnLoad", (event) => {
 
 // The number of results is announced to screen readers.
 document.addEventListener("htmx:afterSwap", () => {
-  const { total, more } = document.getElementById("found").dataset;
+  const { total, more } = found().dataset;
   const count = `${more === undefined ? "" : "More than "}${Number(total).toLocaleString()} found.`;
   document.getElementById("told").textContent = Number(total) ? count : "Nothing found.";
 });
