@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from math import inf
 from typing import Any, Final, TypeVar
+
+import trio
 
 from fw_actors.access import sessions
 from fw_actors.access.administration import AccountStates, Profile, SelfService, UserAdministration
@@ -38,7 +43,7 @@ from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.lockout import BUSY_RETRY_SECONDS
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Ref, Request
-from fw_actors.store import Tx, installation_key
+from fw_actors.store import Store, Tx, installation_key
 from fw_actors.webhooks.diagnostics import TestEventResult, TestEventSender
 from fw_actors.webhooks.erasure import erase
 from fw_actors.webhooks.pacing import WebhookPause
@@ -53,6 +58,106 @@ HEALTH_SECONDS: Final = 0.5
 """The time for which a page waits for the health of receivers from the Dispatcher."""
 READY_SECONDS: Final = 2.0
 """The deadline of the store for a readiness check (H-102)."""
+
+
+SLOW_READ_SECONDS: Final = 0.5
+SLOW_READER_SECONDS: Final = 60.0
+"""The time after a slow read for which the reads of its user are limited."""
+MAX_READ_SHARES: Final = 1_000
+
+
+class _ReadDeferred(Exception):
+    """Raised by a read that has not begun because the reads of its user are slow by now."""
+
+
+class _ReadShare:
+    """The reads of one user; `is_slow` and `slow_reads` are set in the threads that run them."""
+
+    __slots__ = ("is_slow", "limiter", "reads", "slow_at", "slow_reads", "slow_reads_seen")
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.is_slow = False
+        self.slow_reads = self.slow_reads_seen = 0
+        self.slow_at = -inf  # trio's time when one ended
+        self.limiter: trio.CapacityLimiter | None = None
+
+    def timed(self, fn: Callable[[Tx], T], tx: Tx) -> T:
+        """Run `fn` in the thread of a reader, and record whether it is slow."""
+        began = time.perf_counter()
+        try:
+            return fn(tx)
+        finally:
+            if time.perf_counter() - began > SLOW_READ_SECONDS:
+                self.slow_reads += 1
+                self.is_slow = True
+
+    def timed_unless_slow(self, fn: Callable[[Tx], T], tx: Tx) -> T:
+        """Run `fn` as `timed` does. Raises: _ReadDeferred, at once."""
+        if self.is_slow:
+            raise _ReadDeferred
+        return self.timed(fn, tx)
+
+
+class ReadShares:
+    """Leaves one of the store's readers to the other users while the reads of a user are slow.
+
+    Otherwise the searches of one user could hold all readers, and every other read would wait until
+    it is refused. Short reads are not limited: one after the other they would take twice as long.
+    """
+
+    def __init__(self, readers: int, max_wait_seconds: float) -> None:
+        """`max_wait_seconds`: a read that has waited longer for its user's share is refused."""
+        self._readers, self._max_wait_seconds = max(1, readers - 1), max_wait_seconds
+        self._shares: dict[str, _ReadShare] = {}
+
+    def __len__(self) -> int:
+        return len(self._shares)
+
+    async def read(self, store: Store, user: str, fn: Callable[[Tx], T]) -> T:
+        """Run `fn` as `Store.read` does, within the user's share.
+
+        Raises: what `Store.read` raises; OverloadedError if the user's share was not free in time.
+        """
+        share = self._share_of(user)
+        share.reads += 1
+        try:
+            if not share.is_slow:
+                with suppress(_ReadDeferred):
+                    return await store.read(partial(share.timed_unless_slow, fn))
+            return await self._limited(store, share, fn)
+        finally:
+            self._end_read(user, share)
+
+    async def _limited(self, store: Store, share: _ReadShare, fn: Callable[[Tx], T]) -> T:
+        if share.limiter is None:
+            share.limiter = trio.CapacityLimiter(self._readers)
+        with trio.move_on_after(self._max_wait_seconds) as scope:
+            await share.limiter.acquire()
+        if scope.cancelled_caught:
+            raise OverloadedError("Too many of your queries are running. Try again later.")
+        try:
+            return await store.read(partial(share.timed, fn))
+        finally:
+            share.limiter.release()
+
+    def _share_of(self, user: str) -> _ReadShare:
+        share = self._shares.get(user)
+        if share is None:
+            if len(self._shares) >= MAX_READ_SHARES:
+                self._shares = {name: each for name, each in self._shares.items() if each.reads}
+            share = self._shares[user] = _ReadShare()
+        elif share.is_slow and trio.current_time() > share.slow_at + SLOW_READER_SECONDS:
+            share.is_slow = False
+        return share
+
+    def _end_read(self, user: str, share: _ReadShare) -> None:
+        share.reads -= 1
+        if share.slow_reads != share.slow_reads_seen:
+            share.slow_reads_seen, share.slow_at = share.slow_reads, trio.current_time()
+            share.is_slow = True
+        elif not share.reads and not share.is_slow:
+            del self._shares[user]
 
 
 class Gateway:
@@ -95,6 +200,7 @@ class Gateway:
         self._site, self._test_events, self._probe = site, test_events, probe
         self._dispatcher = dispatcher
         self._sessions = Sessions(site.registry, site.config.auth.session_idle_days)
+        self._shares = ReadShares(site.store.readers, site.config.ops.query_timeout_seconds)
         self._ready = False
         self.keys = keys
         self.recovery, self.invitation = recovery, invitation
@@ -170,8 +276,10 @@ class Gateway:
         return Caller(session.user, frozenset(roles), session=session.id)
 
     async def read(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
-        """Run `fn` against one snapshot as the caller."""
-        return await self._site.store.read(lambda tx: fn(self._handle(tx, caller, request_id)))
+        """Run `fn` against one snapshot as the caller, within the share of the caller's user."""
+        return await self._shares.read(
+            self._site.store, caller.user, lambda tx: fn(self._handle(tx, caller, request_id))
+        )
 
     async def profile(self, caller: Caller) -> Profile:
         """Return the caller's own account; does not queue behind searches."""

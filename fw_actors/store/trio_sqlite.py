@@ -176,6 +176,7 @@ def _store(
         poll=executors.writes.poll,
         max_waiting_writes=max_writes,
         max_waiting_reads=max_reads,
+        readers=max(1, len(engines.readers) - LOOKUP_THREADS),
         notices=notices,
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,8 @@ import pytest
 import structlog
 import trio
 
+from fw_actors.access.sessions import Caller
+from fw_actors.errors import OverloadedError
 from fw_actors.store import Tx
 from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite
@@ -76,6 +79,33 @@ async def test_sign_in_and_sessions_work_while_searches_hold_readers(
             assert (await site.login("wendy", "wrong")).status == 401
             recovery = await site.ask("POST", "/api/auth/forgot-password", {"usr": "wendy"})
             assert recovery.status == 200
+
+
+async def test_reads_of_others_are_served_while_one_user_searches(tmp_path: Path) -> None:
+    """Once the reads of a user are slow, they leave a reader to the others (H-142)."""
+    async with a_site(tmp_path) as site:
+        await site.add_account("chris", "Note Chair")
+        sid = await site.sid("chris")
+        searches, over = 0, False
+
+        def search(fw: Any) -> None:
+            time.sleep(0 if over else 1)
+
+        async def count(gateway: Any, caller: Caller) -> None:
+            nonlocal searches
+            with suppress(OverloadedError):
+                await gateway.read(caller, search)
+            searches += 1
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(2 * SEARCHES):
+                nursery.start_soon(count, site.service.gateway, Caller("wendy", frozenset()))
+            await trio.sleep(0.1)
+            reply = await site.ask("GET", "/api/resource/Note", sid=sid)
+            served_before = searches
+            over = True
+    assert reply.status == 200
+    assert served_before <= 4, "each reader ends what it has begun"
 
 
 async def test_refused_sign_ins_are_answered_while_searches_hold_readers(tmp_path: Path) -> None:
