@@ -92,7 +92,7 @@ async def test_read_shares_limit_reads_that_waited_for_slow_ones(store: ThreadSt
     """They were admitted before a read of their user was slow, but have not begun."""
     shares, begin = ReadShares(2, 5.0), trio.Event()
 
-    class BusyStore(ThreadStore):
+    class LateStore(ThreadStore):
         async def read(self, fn: Callable[[Any], Any]) -> Any:
             await begin.wait()
             return await super().read(fn)
@@ -105,7 +105,7 @@ async def test_read_shares_limit_reads_that_waited_for_slow_ones(store: ThreadSt
 
     async with trio.open_nursery() as nursery:
         for _ in range(AT_ONCE):
-            busy = cast("Store", BusyStore())
+            busy = cast("Store", LateStore())
             nursery.start_soon(shares.read, busy, "ann", slow_and_counted)
         await trio.testing.wait_all_tasks_blocked()
         await shares.read(cast("Store", store), "ann", slow)
