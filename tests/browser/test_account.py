@@ -10,6 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.held_requests import HeldRequests
 from tests.browser.page_checks import check_page
 from tests.live_site import PASSWORD, LiveSite
 
@@ -185,6 +186,29 @@ def test_password_change_asks_whether_to_revoke_api_keys(
     expect(page.get_by_text(expected)).to_be_visible()
     bearer = {"Authorization": f"Bearer {key}"}
     assert httpx.get(f"{site.url}/api/boot", headers=bearer).status_code == status
+
+
+def test_password_change_asks_about_key_that_is_not_listed_yet(page: Page, sign_in: SignIn) -> None:
+    """The list is requested again after each action, one request after the other."""
+    sign_in("carl")
+    page.goto("/account")
+    held = HeldRequests(page, "**/account")
+    page.get_by_label("Purpose").fill("not listed")
+    page.get_by_role("button", name="Create key").click()
+    held.arrive()
+    page.route("**/*profile.changeMyPassword", lambda route: route.fulfill(json={}))
+    page.get_by_label("Current password", exact=True).fill(PASSWORD)
+    page.get_by_label("New password", exact=True).fill(CHANGED)
+    with page.expect_response("**/*profile.changeMyPassword"):
+        page.get_by_role("button", name="Change password").click()
+    page.wait_for_timeout(100)
+    held.let_go()
+    page.get_by_role("dialog").get_by_role("button", name="Keep the keys").click()
+    row = page.locator("#api-keys li").filter(has_text="not listed")
+    expect(row.get_by_role("button")).to_be_enabled()
+    row.get_by_role("button").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    expect(row).to_have_count(0)
 
 
 def test_password_change_names_errors_beside_fields(page: Page, sign_in: SignIn) -> None:

@@ -5,9 +5,17 @@ import { ask, copy, flash, hasSingleKeys, setSingleKeys, tell } from "./app.js";
 import { busy, enable, isFocusLeft, isValidInBrowser, onSubmit, revealable, showFieldError, withInertForm } from "./forms.js";
 import { saidOf, watch } from "./policy.js";
 
+// The last renewal; one follows the other, because the second of two at once would end the first.
+let renewal = Promise.resolve();
+
 // Show the sessions and the keys that are left; typed values, and a key that is shown once, stay.
-async function renew(text) {
+function renew(text) {
   flash(text);
+  renewal = renewal.then(replaceLists);
+  return renewal;
+}
+
+async function replaceLists() {
   const parts = { target: "#sessions", select: "#sessions", selectOOB: "#api-keys", swap: "outerHTML" };
   await htmx.ajax("GET", location.pathname, parts).catch(() => {}); // app.js states the reason
   enable("account");
@@ -59,6 +67,7 @@ onSubmit(change, async () => {
 async function offerToRevokeKeys(interrupts) {
   change.reset();
   validate();
+  await renewal; // a key that was just created may not be listed yet
   if (!document.querySelector("#api-keys [data-name]")) {
     await renew("Your password is changed.");
     return;
