@@ -64,6 +64,7 @@ SLOW_READ_SECONDS: Final = 0.5
 SLOW_READER_SECONDS: Final = 60.0
 """The time after a slow read for which the reads of its user are limited."""
 MAX_READ_SHARES: Final = 1_000
+"""The number of users from which those without a running read are forgotten, slow ones too."""
 
 
 class _ReadDeferred(Exception):

@@ -4,6 +4,8 @@ A job of an app is a function that runs later as the same user (D-210). Deliveri
 no part of this: they are listed as documents, and replayed. The operations run in a transaction of
 the caller, who must be a System Manager without access scopes. A job that a worker holds is left
 to it (O-222).
+
+The module has more than 500 lines because listing and changing jobs share their filters and states.
 """
 
 from __future__ import annotations

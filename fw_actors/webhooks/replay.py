@@ -6,6 +6,9 @@ A run replays all deliveries that match a filter. It is stored as a row, so that
 restart; one transaction contains a batch and the progress of the run (B-257). There is one run at a
 time (B-258); the newest runs are kept. Each delivery stores its last run, so that outcomes are
 counted from the deliveries themselves (O-300).
+
+The module has more than 500 lines because a run and the replays of its batches change together: a
+rename, a deletion and a stop must find all statements that may change a run.
 """
 
 from __future__ import annotations
@@ -427,13 +430,13 @@ class RunRenames(Observer):
         """Update the users and the filters of the runs that are kept."""
         if doctype == "User":
             fw.tx.run(_RENAME_USER, old=old, new=new)
-        for run, filters in fw.tx.rows(_SELECTIONS):
+        for run, filters in fw.tx.rows(_FILTERS_OF_RUNS):
             if _renamed_filters(filters, doctype, old, new) != filters:
                 # Read again: a rename that has just ended may have changed them too (PostgreSQL).
                 locked = fw.tx.scalar(_LOCK_RUN, id=run)
                 if locked is not None:  # else newer runs have just displaced it
                     renamed = _renamed_filters(locked, doctype, old, new)
-                    fw.tx.run(_SELECT, id=run, filters=renamed)
+                    fw.tx.run(_SET_FILTERS, id=run, filters=renamed)
 
 
 def _renamed_filters(stored: str, doctype: str, old: str, new: str) -> str:
@@ -555,11 +558,11 @@ _ENDED: Final = (DeliveryStatus.SENT, DeliveryStatus.FAILED)
 _RENAME_USER: Final = Statement(
     sa.update(BULK_REPLAY).where(_R.user == sa.bindparam("old")).values(user=sa.bindparam("new"))
 )
-_SELECTIONS: Final = Statement(sa.select(_R.id, _R.filters))
+_FILTERS_OF_RUNS: Final = Statement(sa.select(_R.id, _R.filters))
 _LOCK_RUN: Final = Statement(
     sa.select(_R.filters).where(_R.id == sa.bindparam("id")).with_for_update()
 )
-_SELECT: Final = Statement(
+_SET_FILTERS: Final = Statement(
     sa.update(BULK_REPLAY)
     .where(_R.id == sa.bindparam("id"))
     .values(filters=sa.bindparam("filters"))

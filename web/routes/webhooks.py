@@ -1,4 +1,7 @@
-"""Operations on Webhooks and their deliveries: events, replays, pauses, ends, secrets, tests."""
+"""Operations on Webhooks and their deliveries: events, replays, pauses, ends, secrets, tests.
+
+The module has more than 500 lines because it has all operations under `core.services.webhooks`.
+"""
 
 from __future__ import annotations
 
