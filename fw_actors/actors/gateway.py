@@ -43,7 +43,7 @@ from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.lockout import BUSY_RETRY_SECONDS
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Ref, Request
-from fw_actors.store import Store, Tx, installation_key
+from fw_actors.store import Tx, installation_key
 from fw_actors.webhooks.diagnostics import TestEventResult, TestEventSender
 from fw_actors.webhooks.erasure import erase
 from fw_actors.webhooks.pacing import WebhookPause
@@ -63,101 +63,132 @@ READY_SECONDS: Final = 2.0
 SLOW_READ_SECONDS: Final = 0.5
 SLOW_READER_SECONDS: Final = 60.0
 """The time after a slow read for which the reads of its user are limited."""
-MAX_READ_SHARES: Final = 1_000
-"""The number of users from which those without a running read are forgotten, slow ones too."""
+SLOW_WRITE_SECONDS: Final = 0.1
+SLOW_WRITER_SECONDS: Final = 2.0
+"""The time after a slow write for which the writes of its user are limited; short, because writes
+that wait for each other cannot share a commit."""
+WRITE_SHARE_SECONDS: Final = 30.0
+"""The time for which a write waits for the slow writes of its user."""
+MAX_USER_SHARES: Final = 1_000
+"""The number of users from which those without a running call are forgotten, slow ones too."""
 
 
-class _ReadDeferred(Exception):
-    """Raised by a read that has not begun because the reads of its user are slow by now."""
+class _CallDeferred(Exception):
+    """Raised by a call that has not begun because the calls of its user are slow by now."""
 
 
-class _ReadShare:
-    """The reads of one user; `is_slow` and `slow_reads` are set in the threads that run them."""
+class _UserShare:
+    """The calls of one user; `is_slow` and `slow_calls` are set in the threads that run them."""
 
-    __slots__ = ("is_slow", "limiter", "reads", "slow_at", "slow_reads", "slow_reads_seen")
+    __slots__ = ("calls", "is_slow", "limiter", "slow_at", "slow_calls", "slow_calls_seen")
 
     def __init__(self) -> None:
-        self.reads = 0
+        self.calls = 0
         self.is_slow = False
-        self.slow_reads = self.slow_reads_seen = 0
+        self.slow_calls = self.slow_calls_seen = 0
         self.slow_at = -inf  # trio's time when one ended
         self.limiter: trio.CapacityLimiter | None = None
 
-    def timed(self, fn: Callable[[Tx], T], tx: Tx) -> T:
-        """Run `fn` in the thread of a reader, and record whether it is slow."""
+    def timed(self, fn: Callable[[Tx], T], slow_seconds: float, tx: Tx) -> T:
+        """Run `fn` in a thread of the store, and record whether it takes `slow_seconds`."""
         began = time.perf_counter()
         try:
             return fn(tx)
         finally:
-            if time.perf_counter() - began > SLOW_READ_SECONDS:
-                self.slow_reads += 1
+            if time.perf_counter() - began > slow_seconds:
+                self.slow_calls += 1
                 self.is_slow = True
 
-    def timed_unless_slow(self, fn: Callable[[Tx], T], tx: Tx) -> T:
-        """Run `fn` as `timed` does. Raises: _ReadDeferred, at once."""
+    def timed_unless_slow(self, fn: Callable[[Tx], T], slow_seconds: float, tx: Tx) -> T:
+        """Run `fn` as `timed` does. Raises: _CallDeferred, at once."""
         if self.is_slow:
-            raise _ReadDeferred
-        return self.timed(fn, tx)
+            raise _CallDeferred
+        return self.timed(fn, slow_seconds, tx)
 
 
-class ReadShares:
-    """Leaves one of the store's readers to the other users while the reads of a user are slow.
+class UserShares:
+    """Limits the calls of a user that are in the store at once, while they are slow.
 
     Otherwise the searches of one user could hold all readers, and every other read would wait until
-    it is refused. Short reads are not limited: one after the other they would take twice as long.
+    it is refused; and a write would wait for all the slow ones that one user has sent before it.
+    Short calls are not limited: reads would take twice as long one after the other, and writes
+    could not share a commit.
     """
 
-    def __init__(self, readers: int, max_wait_seconds: float) -> None:
-        """`max_wait_seconds`: a read that has waited longer for its user's share is refused."""
-        self._readers, self._max_wait_seconds = max(1, readers - 1), max_wait_seconds
-        self._shares: dict[str, _ReadShare] = {}
+    def __init__(
+        self,
+        threads: int,
+        slow_seconds: float,
+        slow_user_seconds: float,
+        max_wait_seconds: float,
+        refusal: str,
+    ) -> None:
+        """Args:
+        threads: those of the store that run the calls; one is left to the other users, if there
+            are several.
+        slow_seconds: a call that takes longer is slow.
+        slow_user_seconds: the time after a slow call for which the calls of its user are limited.
+        max_wait_seconds: a call that has waited longer for its user's share is refused.
+        refusal: the message of that refusal.
+        """
+        self._at_once = max(1, threads - 1)
+        self._slow_seconds, self._slow_user_seconds = slow_seconds, slow_user_seconds
+        self._max_wait_seconds, self._refusal = max_wait_seconds, refusal
+        self._shares: dict[str, _UserShare] = {}
 
     def __len__(self) -> int:
         return len(self._shares)
 
-    async def read(self, store: Store, user: str, fn: Callable[[Tx], T]) -> T:
-        """Run `fn` as `Store.read` does, within the user's share.
+    async def run(
+        self, execute: Callable[[Callable[[Tx], T]], Awaitable[T]], user: str, fn: Callable[[Tx], T]
+    ) -> T:
+        """Run `fn` by `execute`, which is `Store.read` or `Store.write`, within the user's share.
 
-        Raises: what `Store.read` raises; OverloadedError if the user's share was not free in time.
+        Raises: what `execute` raises; OverloadedError if the user's share was not free in time.
         """
         share = self._share_of(user)
-        share.reads += 1
+        share.calls += 1
         try:
             if not share.is_slow:
-                with suppress(_ReadDeferred):
-                    return await store.read(partial(share.timed_unless_slow, fn))
-            return await self._limited(store, share, fn)
+                with suppress(_CallDeferred):
+                    return await execute(partial(share.timed_unless_slow, fn, self._slow_seconds))
+            return await self._limited(execute, share, fn)
         finally:
-            self._end_read(user, share)
+            self._end_call(user, share)
 
-    async def _limited(self, store: Store, share: _ReadShare, fn: Callable[[Tx], T]) -> T:
+    async def _limited(
+        self,
+        execute: Callable[[Callable[[Tx], T]], Awaitable[T]],
+        share: _UserShare,
+        fn: Callable[[Tx], T],
+    ) -> T:
         if share.limiter is None:
-            share.limiter = trio.CapacityLimiter(self._readers)
+            share.limiter = trio.CapacityLimiter(self._at_once)
         with trio.move_on_after(self._max_wait_seconds) as scope:
             await share.limiter.acquire()
         if scope.cancelled_caught:
-            raise OverloadedError("Too many of your queries are running. Try again later.")
+            raise OverloadedError(self._refusal)
         try:
-            return await store.read(partial(share.timed, fn))
+            return await execute(partial(share.timed, fn, self._slow_seconds))
         finally:
             share.limiter.release()
 
-    def _share_of(self, user: str) -> _ReadShare:
+    def _share_of(self, user: str) -> _UserShare:
         share = self._shares.get(user)
         if share is None:
-            if len(self._shares) >= MAX_READ_SHARES:
-                self._shares = {name: each for name, each in self._shares.items() if each.reads}
-            share = self._shares[user] = _ReadShare()
-        elif share.is_slow and trio.current_time() > share.slow_at + SLOW_READER_SECONDS:
+            if len(self._shares) >= MAX_USER_SHARES:
+                self._shares = {name: each for name, each in self._shares.items() if each.calls}
+            share = self._shares[user] = _UserShare()
+        elif share.is_slow and trio.current_time() > share.slow_at + self._slow_user_seconds:
             share.is_slow = False
         return share
 
-    def _end_read(self, user: str, share: _ReadShare) -> None:
-        share.reads -= 1
-        if share.slow_reads != share.slow_reads_seen:
-            share.slow_reads_seen, share.slow_at = share.slow_reads, trio.current_time()
+    def _end_call(self, user: str, share: _UserShare) -> None:
+        share.calls -= 1
+        if share.slow_calls != share.slow_calls_seen:
+            share.slow_calls_seen, share.slow_at = share.slow_calls, trio.current_time()
             share.is_slow = True
-        elif not share.reads and not share.is_slow:
+        elif not share.calls and not share.is_slow:
             del self._shares[user]
 
 
@@ -201,7 +232,20 @@ class Gateway:
         self._site, self._test_events, self._probe = site, test_events, probe
         self._dispatcher = dispatcher
         self._sessions = Sessions(site.registry, site.config.auth.session_idle_days)
-        self._shares = ReadShares(site.store.readers, site.config.ops.query_timeout_seconds)
+        self._reads = UserShares(
+            site.store.readers,
+            SLOW_READ_SECONDS,
+            SLOW_READER_SECONDS,
+            site.config.ops.query_timeout_seconds,
+            "Too many of your queries are running. Try again later.",
+        )
+        self._writes = UserShares(
+            site.store.writers,
+            SLOW_WRITE_SECONDS,
+            SLOW_WRITER_SECONDS,
+            WRITE_SHARE_SECONDS,
+            "Too many of your changes are waiting. Try again later.",
+        )
         self._ready = False
         self.keys = keys
         self.recovery, self.invitation = recovery, invitation
@@ -278,8 +322,8 @@ class Gateway:
 
     async def read(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` against one snapshot as the caller, within the share of the caller's user."""
-        return await self._shares.read(
-            self._site.store, caller.user, lambda tx: fn(self._handle(tx, caller, request_id))
+        return await self._reads.run(
+            self._site.store.read, caller.user, lambda tx: fn(self._handle(tx, caller, request_id))
         )
 
     async def profile(self, caller: Caller) -> Profile:
@@ -289,8 +333,10 @@ class Gateway:
         )
 
     async def write(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
-        """Run `fn` in one transaction as the caller."""
-        return await self._site.store.write(lambda tx: fn(self._handle(tx, caller, request_id)))
+        """Run `fn` in one transaction as the caller, within the share of the caller's user."""
+        return await self._writes.run(
+            self._site.store.write, caller.user, lambda tx: fn(self._handle(tx, caller, request_id))
+        )
 
     async def write_while_live(
         self, caller: Caller, fn: Callable[[Fw], T], request_id: str = ""
@@ -310,7 +356,7 @@ class Gateway:
                 self._site.api_keys.require_live(tx, caller.api_key, caller.user)
             return fn(self._handle(tx, caller, request_id))
 
-        return await self._site.store.write(work)
+        return await self._writes.run(self._site.store.write, caller.user, work)
 
     async def prepare(
         self, caller: Caller, doctype: str, name: str | None, body: Mapping[str, Any]

@@ -311,7 +311,7 @@ async def open_postgres(
     store = Store(
         clock, executors, listeners, counts, poll=exchange.poll,
         max_waiting_writes=max_waiting_writes, max_waiting_reads=max_waiting_reads,
-        readers=len(engines.readers),
+        readers=len(engines.readers), writers=len(engines.writers),
     )  # fmt: skip
     try:
         yield store

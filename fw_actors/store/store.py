@@ -92,7 +92,8 @@ class Store:
         counts: of the engines, each written by its own thread.
         poll: checks at once whether another process has committed.
         max_waiting_writes, max_waiting_reads: the limits of the executors, for the statistics.
-        readers: the number of reads that run at once, beside the reserved ones.
+        readers, writers: the numbers of reads, beside the reserved ones, and of writes that run at
+            once.
         notices: notifies other processes of commits; None if the database does, or nothing does.
     """
 
@@ -107,9 +108,10 @@ class Store:
         max_waiting_writes: int,
         max_waiting_reads: int,
         readers: int,
+        writers: int,
         notices: CommitNotices | None = None,
     ) -> None:
-        self.readers = readers
+        self.readers, self.writers = readers, writers
         self._clock = clock
         self._writes, self._reads, self._lookups, self._closed = executors
         self._listeners, self._counts = listeners, tuple(counts)

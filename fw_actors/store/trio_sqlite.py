@@ -177,6 +177,7 @@ def _store(
         max_waiting_writes=max_writes,
         max_waiting_reads=max_reads,
         readers=max(1, len(engines.readers) - LOOKUP_THREADS),
+        writers=1,
         notices=notices,
     )
 
