@@ -52,7 +52,7 @@ from fw_actors.webhooks.cancellation import Cancellations
 from fw_actors.webhooks.deliveries import DeliveryRenames, NamesOfDeletedWebhooks
 from fw_actors.webhooks.events import CustomEvents, DeliveryRecorder, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
-from fw_actors.webhooks.outage_notices import OutageEnds, ReceiverNotices
+from fw_actors.webhooks.outage_notices import OutageEnds, ReceiverNotices, WebhookOwners
 from fw_actors.webhooks.pacing import Pauses
 from fw_actors.webhooks.replay import BulkReplays, Replays, RunRenames
 from fw_actors.webhooks.subscriptions import (
@@ -276,6 +276,7 @@ def _assembled(
             development=config.deployment.mode == "development",
             certificates=config.client_certificates,
         ),
+        WebhookOwners(registry),
         OutageEnds(notices),  # before HealthRenames, which drops the row of a deleted Webhook
         AccountRenames(registry),
         JobsOfDeletedUsers(),

@@ -276,6 +276,28 @@ def _recipients_of(registry: Registry) -> Statement:
     )
 
 
+class WebhookOwners(Observer):
+    """Updates the owner of the Webhooks of a renamed account, which gets the mails about them."""
+
+    doctypes = frozenset({"User"})
+
+    def __init__(self, registry: Registry) -> None:
+        users = registry.tables["User"].table.c
+        created = sa.select(users.creation).where(users.name == sa.bindparam("new"))
+        self._rename = Statement(
+            sa.update(_W.name.table)
+            .where(
+                _W.owner == sa.bindparam("old"),
+                _W.creation >= created.scalar_subquery(),  # not of an earlier account of that name
+            )
+            .values(owner=sa.bindparam("new"))
+        )
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """Write the new name of the account; a Webhook's `modified` is left."""
+        fw.tx.run(self._rename, old=old, new=new)
+
+
 class OutageEnds(Observer):
     """Resets the state of a Webhook that is enabled again, and sends the notice of the end if one
     is deleted."""

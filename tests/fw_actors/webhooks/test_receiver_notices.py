@@ -143,6 +143,23 @@ async def test_notice_goes_to_no_later_account_of_the_owners_name(tmp_path: Path
         assert [row[0] for row in await mails(site)] == ["mona@x.test"]
 
 
+async def test_notice_goes_to_renamed_owner(tmp_path: Path) -> None:
+    """B-340: a Webhook of an earlier account of the old name does not get this owner."""
+    async with failing_site(tmp_path) as (site, name):
+        await site.sql("UPDATE doc_webhook SET owner = 'olive', creation = creation - 1")
+        await site.add_account("olive", password=None)
+        later = await site.subscribe(url="https://receiver.test/later")
+        await site.sql("UPDATE doc_webhook SET owner = 'olive' WHERE name = :name", name=later)
+        await site.do(lambda fw: fw.get_doc("User", "olive").rename("oliver"))
+        assert await site.sql("SELECT name, owner FROM doc_webhook ORDER BY owner") == [
+            (name, "olive"),
+            (later, "oliver"),
+        ]
+        await fail(site, later)
+        await sweep(site)
+        assert "olive@x.test" in [row[0] for row in await mails(site)]
+
+
 async def test_notice_is_sent_once_by_two_processes(tmp_path: Path) -> None:
     """The later process finds the notice recorded (B-341)."""
     async with failing_site(tmp_path) as (site, name), open_virtual_site(tmp_path) as other:
