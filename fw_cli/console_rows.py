@@ -72,7 +72,7 @@ def _paused(view: View) -> Iterator[TableRow]:
     for each in view["store"].get("pausedWebhooks", ()):
         until = each["until"]
         end = "it is resumed" if until is None else _day_and_clock(until)
-        yield each["webhook"], (each["webhook"], _day_and_clock(each["since"]), end)
+        yield each["webhook"], (_label(view, each), _day_and_clock(each["since"]), end)
 
 
 def _causes(view: View) -> Iterator[TableRow]:
@@ -118,8 +118,15 @@ def _delivery(each: Mapping[str, Any], when: str) -> TableRow:
 
 def _failed(view: View) -> Iterator[TableRow]:
     for each in view["store"]["failed"]:
-        facts = (each["event"], each["webhook"], _day_and_clock(each["at"]), each["error"])
+        facts = (each["event"], _label(view, each), _day_and_clock(each["at"]), each["error"])
         yield each["delivery"], (each["delivery"], *facts)
+
+
+def _label(view: View, each: Mapping[str, Any]) -> str:
+    """Return the label of a row's Webhook, or its id if it was deleted."""
+    name: str = each["webhook"]
+    labels: Mapping[str, str] = view["store"].get("webhookLabels", {})
+    return labels.get(name, name)
 
 
 def _locks(view: View) -> Iterator[TableRow]:

@@ -205,6 +205,8 @@ class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
     receivers: list[StoredReceiver] = []
     jobs: list[JobFacts] = []
     """The newest jobs of apps and mails."""
+    webhook_labels: dict[str, str] = {}
+    """The label of each Webhook in these lists, by name: its title, or its URL without secrets."""
     senders: list[SendingProcess] = []
     """Processes of the site, also on other hosts, that appear in recorded attempts."""
 
@@ -231,7 +233,13 @@ class ConsoleFacts:
             .order_by(delivery.last_attempt.desc())  # by the index; of one moment, in any order
             .limit(MAX_FAILED)
         )
-        self._groups = _failures_by_error(delivery, registry.tables["Webhook"].table.c)
+        webhook = registry.tables["Webhook"].table.c
+        self._labels = Statement(
+            sa.select(webhook.name, webhook.title, webhook.url).where(
+                webhook.name.in_(sa.bindparam("webhooks", expanding=True))
+            )
+        )
+        self._groups = _failures_by_error(delivery, webhook)
         self._sent_by = Statement(
             sa.select(delivery.trace, delivery.last_attempt)
             .select_from(delivery.name.table)
@@ -245,13 +253,22 @@ class ConsoleFacts:
 
     def read(self, tx: Tx) -> StoreFacts:
         """Return the current facts."""
+        in_flight, upcoming = self._in_flight.read(tx), self._upcoming.read(tx)
+        failed = [FailedDelivery(*row) for row in tx.rows(self._failed)]
+        paused = paused_webhooks(tx)[:MAX_PAUSED]
+        named = {each.webhook for each in (*in_flight, *upcoming)}
+        named |= {each.webhook for each in failed} | {each.webhook for each in paused}
         return StoreFacts(
             queues=jobs.stats(tx),
             locks=self._locks(tx),
-            in_flight=self._in_flight.read(tx),
-            upcoming=self._upcoming.read(tx),
-            failed=[FailedDelivery(*row) for row in tx.rows(self._failed)],
-            paused_webhooks=paused_webhooks(tx)[:MAX_PAUSED],
+            in_flight=in_flight,
+            upcoming=upcoming,
+            failed=failed,
+            paused_webhooks=paused,
+            webhook_labels={
+                name: label_of_webhook(title, url) or name
+                for name, title, url in tx.rows(self._labels, webhooks=sorted(named))
+            },
             failures=self._failures(tx),
             receivers=stored_receivers(tx),
             jobs=newest_jobs(tx, MAX_JOBS),

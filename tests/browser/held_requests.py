@@ -50,6 +50,7 @@ VIEW: dict[str, Any] = {
         "queues": [],
         "senders": [],
         "pausedWebhooks": [],
+        "webhookLabels": {},
         "inFlight": [],
         "upcoming": [],
         "failures": [],

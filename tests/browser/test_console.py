@@ -175,15 +175,38 @@ def test_console_unlocks_identifier_and_replays_failure(page: Page, site: LiveSi
     assert replayed in audited(page, "webhook.replay")
 
 
+def show(page: Page, view: dict[str, Any], part: str) -> None:
+    """Open a part of the console with a view of a service that does not exist."""
+    data = f"data: {json.dumps(view)}\n\n"
+    page.route(
+        "**/app/console/events",
+        lambda route: route.fulfill(body=data, content_type="text/event-stream"),
+    )
+    page.goto(f"/app/console#{part}")
+
+
+def test_console_names_webhooks_by_their_titles(page: Page) -> None:
+    """And a deleted one by its id."""
+    delivery = {"event": "e", "status": "Retrying", "attempts": 1, "at": VIEW["at"]}
+    store = {
+        **VIEW["store"],
+        "webhookLabels": {"wh1": "Shop"},
+        "inFlight": [{**delivery, "delivery": "d1", "webhook": "wh1"}],
+        "upcoming": [{**delivery, "delivery": "d2", "webhook": "wh1"}],
+        "failed": [{**delivery, "delivery": "d3", "webhook": "wh2", "error": "status: 503"}],
+        "pausedWebhooks": [{"webhook": "wh1", "since": VIEW["at"], "until": None}],
+    }
+    show(page, {**VIEW, "store": store}, "deliveries-part")
+    for board, key in (("flight", "d1"), ("upcoming", "d2"), ("paused", "wh1")):
+        link = page.locator(f'#{board} tr[data-key="{key}"] a', has_text="Shop")
+        expect(link).to_have_attribute("href", "/app/Webhook/wh1")
+    expect(page.locator('#failed tr[data-key="d3"]')).to_contain_text("wh2")
+
+
 def test_console_offers_no_pause_of_receiver_known_from_the_store_alone(page: Page) -> None:
     """It was refused with 404 for each receiver that failed before the last restart."""
     cold = {**RECEIVER, "origin": "https://cold.test:443", "window": 0, "limit": 0}
-    view = json.dumps({**VIEW, "receivers": [RECEIVER, cold]})
-    page.route(
-        "**/app/console/events",
-        lambda route: route.fulfill(body=f"data: {view}\n\n", content_type="text/event-stream"),
-    )
-    page.goto("/app/console#receivers-part")
+    show(page, {**VIEW, "receivers": [RECEIVER, cold]}, "receivers-part")
     warm = row(page, "receivers", "https://x.test:443")
     expect(warm.get_by_role("button", name="Pause")).to_be_visible()
     expect(row(page, "receivers", "https://cold.test:443")).to_contain_text("failing")

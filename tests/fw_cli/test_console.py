@@ -237,7 +237,7 @@ def test_console_json_prints_view(site: LiveSite) -> None:
     assert view["store"] == {
         "queues": [], "locks": [], "inFlight": [], "upcoming": [], "failed": [],
         "failures": [], "receivers": [], "jobs": [], "senders": [],
-        "staleWebhooks": [], "pausedWebhooks": [],
+        "staleWebhooks": [], "pausedWebhooks": [], "webhookLabels": {},
     }  # fmt: skip
 
 

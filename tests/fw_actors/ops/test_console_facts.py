@@ -60,6 +60,31 @@ async def test_console_facts_label_a_deleted_webhook_by_its_id(site: VirtualSite
     assert [(g.webhook, g.label) for g in (await facts(site)).failures] == [(hook, hook)]
 
 
+async def test_console_facts_label_the_webhooks_of_each_list(site: VirtualSite) -> None:
+    """By title, or by URL; a deleted one has no label."""
+    titled = await site.subscribe(title="Shop")
+    untitled = await site.subscribe("note.kept", url="https://receiver.test/kept")
+    paused = await site.subscribe("note.paused", title="Paused")
+    gone = await site.subscribe("note.gone", title="Gone")
+
+    def emit(fw: Any) -> None:
+        for event in ("note.shared", "note.kept", "note.gone"):
+            fw.webhooks.emit(event, {})
+
+    await site.do(emit)
+    await site.sql("UPDATE doc_webhook_delivery SET status = 'Failed', last_attempt = 1"
+                   " WHERE webhook = :name", name=untitled)  # fmt: skip
+    opened = site.site
+    await site.do(lambda fw: opened.pauses.pause(fw, paused, None))
+    await site.sql("DELETE FROM doc_webhook WHERE name = :name", name=gone)
+    found = await facts(site)
+    assert found.webhook_labels == {
+        titled: "Shop",
+        untitled: "receiver.test/kept",
+        paused: "Paused",
+    }
+
+
 async def test_console_facts_sum_waiting_deliveries_and_failures_per_receiver(
     site: VirtualSite,
 ) -> None:

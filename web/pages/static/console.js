@@ -28,6 +28,7 @@ const isKnown = (receiver) => receiver.limit > 0;
 
 function show(view) {
   const waiting = view.store.queues.find((each) => each[0] === "webhook")?.[1] ?? 0;
+  const webhookOf = ({ webhook }) => ({ link: path("Webhook", webhook), text: view.store.webhookLabels[webhook] ?? webhook });
   const deliveries = Object.values(view.rates).reduce((sum, rate) => sum + rate, 0);
   const messages = view.tree.reduce((sum, node) => sum + node.rate, 0);
   for (const [name, value] of Object.entries({ deliveries, messages, waiting, flight: view.inFlight })) {
@@ -50,25 +51,24 @@ function show(view) {
     { acts: !isKnown(each) ? [] : [each.health === "paused" ? ["Resume", "resume", each.origin] : ["Pause", "pause", each.origin]] },
   ]]));
   board("paused", view.store.pausedWebhooks.map((each) => [each.webhook, [
-    { link: path("Webhook", each.webhook), text: each.webhook }, clock(each.since), each.until ? clock(each.until) : "it is resumed", { acts: [["Resume", "resumeWebhook", each.webhook]] },
+    webhookOf(each), clock(each.since), each.until ? clock(each.until) : "it is resumed", { acts: [["Resume", "resumeWebhook", each.webhook]] },
   ]]));
   board("queues", view.store.queues.map(([queue, ready, scheduled, leased, failed, oldest]) => [queue, [
     queue, { number: ready }, { number: scheduled }, { number: leased }, { number: failed }, { number: oldest },
   ]]));
   board("flight", view.store.inFlight.map((each) => [each.delivery, [
-    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, { link: path("Webhook", each.webhook), text: each.webhook }, { number: each.attempts }, clock(each.at),
+    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, webhookOf(each), { number: each.attempts }, clock(each.at),
   ]]), view.inFlight);
   board("upcoming", view.store.upcoming.map((each) => [each.delivery, [
-    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, badge(each.status), { number: each.attempts }, each.at > view.at ? clock(each.at) : "waiting for its receiver",
+    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, webhookOf(each), badge(each.status), { number: each.attempts }, each.at > view.at ? clock(each.at) : "waiting for its receiver",
   ]]), "");
   const failures = view.store.failures.reduce((sum, each) => sum + each.deliveries, 0);
   board("causes", view.store.failures.map((each) => [`${each.webhook}\n${each.error}`, [
     { link: path("Webhook", each.webhook), text: each.label }, { words: sentence(each.error) || "no error is recorded" }, { number: each.deliveries }, clock(each.first), clock(each.last),
     { link: deliveriesOf(each), text: "Show and replay" },
   ]]), failures);
-  const labels = new Map(view.store.failures.map((each) => [each.webhook, each.label]));
   board("failed", view.store.failed.map((each) => [each.delivery, [
-    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, { link: path("Webhook", each.webhook), text: labels.get(each.webhook) ?? each.webhook }, clock(each.at), { words: sentence(each.error) }, { acts: [["Replay", "replay", each.delivery]] },
+    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, webhookOf(each), clock(each.at), { words: sentence(each.error) }, { acts: [["Replay", "replay", each.delivery]] },
   ]]), "");
   board("locks", view.store.locks.map((lock) => [lock.key, [
     lock.identifier || `somebody (${lock.key})`, lock.account || "none", clock(lock.until), { acts: lock.account ? [["Unlock", "unlock", lock.account]] : [] },
