@@ -103,11 +103,23 @@ class DocTypeObservers:
     """The observers of one DocType, by method and event; only overridden methods are called."""
 
     def __init__(self, observers: Sequence[Observer], doctype: str) -> None:
-        observing = [o for o in observers if o.doctypes is None or doctype in o.doctypes]
-        self._changing = {each: _overridden(observing, "changing", each) for each in _ALL}
-        self._deleting = _overridden(observing, "deleting")
-        self._changed = {each: _overridden(observing, "changed", each) for each in _ALL}
-        self._renamed = _overridden(observing, "renamed")
+        self._changing: dict[str, list[Callable[..., None]]] = {event: [] for event in _ALL}
+        self._changed: dict[str, list[Callable[..., None]]] = {event: [] for event in _ALL}
+        self._deleting: list[Callable[..., None]] = []
+        self._renamed: list[Callable[..., None]] = []
+        for each in observers:
+            if each.doctypes is not None and doctype not in each.doctypes:
+                continue
+            overridden = _overridden(type(each))
+            for event in _ALL if each.events is None else each.events:
+                if "changing" in overridden:
+                    self._changing[event].append(each.changing)
+                if "changed" in overridden:
+                    self._changed[event].append(each.changed)
+            if "deleting" in overridden:
+                self._deleting.append(each.deleting)
+            if "renamed" in overridden:
+                self._renamed.append(each.renamed)
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Call `Observer.changing` of each, in order."""
@@ -130,13 +142,7 @@ class DocTypeObservers:
             method(fw, doctype, old, new)
 
 
-def _overridden(
-    observers: Sequence[Observer], name: str, event: str | None = None
-) -> tuple[Callable[..., None], ...]:
-    nothing = getattr(Observer, name)
-    return tuple(
-        getattr(o, name)
-        for o in observers
-        if getattr(type(o), name) is not nothing
-        and (event is None or o.events is None or event in o.events)
-    )
+def _overridden(cls: type[Observer]) -> frozenset[str]:
+    """Return the names of the methods that a class of observers overrides."""
+    names = ("changing", "deleting", "changed", "renamed")
+    return frozenset(each for each in names if getattr(cls, each) is not getattr(Observer, each))
