@@ -95,7 +95,7 @@ class _UserShare:
         try:
             return fn(tx)
         finally:
-            if time.perf_counter() - began > slow_seconds:
+            if time.perf_counter() - began - tx.waited_seconds > slow_seconds:
                 self.slow_calls += 1
                 self.is_slow = True
 

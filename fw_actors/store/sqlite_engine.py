@@ -204,7 +204,11 @@ class SqliteTx(CursorTx):
         assert self._group is not None
         self.has_begun = True
         self.resume()
-        self._group.enter()
+        began = time.perf_counter()
+        try:
+            self._group.enter()
+        finally:
+            self.waited_seconds = time.perf_counter() - began
         self.run_deferred()
 
     def _begin_and_execute(self, text: str, values: Any = ()) -> Any:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import trio
@@ -19,10 +19,17 @@ from fw_actors.errors import OverloadedError
 AT_ONCE = 8
 
 
+class Waited(NamedTuple):
+    """A transaction that has waited for another process."""
+
+    waited_seconds: float
+
+
 class ThreadStore:
     """Runs each call in a thread, however many there are; counts those that run at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, waited_seconds: float = 0.0) -> None:
+        self.waited_seconds = waited_seconds
         self._lock = threading.Lock()
         self.running = self.peak = 0
 
@@ -38,7 +45,7 @@ class ThreadStore:
     async def read(self, fn: Callable[[Any], Any]) -> Any:
         def run() -> Any:
             with self.counting():
-                return fn(None)
+                return fn(Waited(self.waited_seconds))
 
         return await trio.to_thread.run_sync(run)
 
@@ -91,6 +98,13 @@ async def test_user_shares_leave_one_thread_after_slow_call(
     shares = shares_of(threads)
     await shares.run(store.read, "ann", slow)
     assert await peak_of(shares, store, slow) == at_once
+
+
+async def test_user_shares_do_not_count_waits_for_other_processes() -> None:
+    """Otherwise the slow writes of one process would limit the users of another one."""
+    shares, store = shares_of(), ThreadStore(waited_seconds=0.02)
+    await shares.run(store.read, "ann", slow)
+    assert len(shares) == 0
 
 
 async def test_user_shares_limit_calls_that_waited_for_slow_ones(store: ThreadStore) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -449,17 +450,45 @@ def test_group_commit_polls_locked_database_at_short_intervals(
     """SQLite's own busy handler sleeps ever longer, so two delivering processes mostly slept."""
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    serialising: list[float] = []
+    sleeps: list[float] = []
 
     def turn(seconds: float) -> None:
-        serialising.append(seconds)
-        if len(serialising) == 20:
+        sleeps.append(seconds)
+        if len(sleeps) == 20:
             other.execute("COMMIT")
 
     monkeypatch.setattr("fw_actors.store.sqlite_engine.time.sleep", turn)
     connection.busy_seconds = 600
     assert run(engine, add("a")) == [1]
-    assert serialising == [TURN_SECONDS] * 20
+    assert sleeps == [TURN_SECONDS] * 20
+    other.close()
+
+
+def test_sqlite_tx_states_its_wait_for_the_lock(
+    connection: SqliteConnection,
+    engine: GroupCommit,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is not the time of the user who writes (H-143)."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    sleep = time.sleep
+
+    def turn(seconds: float) -> None:
+        sleep(0.05)
+        other.execute("COMMIT")
+
+    def waited(tx: Tx) -> tuple[float, float]:
+        before = tx.waited_seconds
+        add("a")(tx)
+        return before, tx.waited_seconds
+
+    monkeypatch.setattr("fw_actors.store.sqlite_engine.time.sleep", turn)
+    connection.busy_seconds = 600
+    ((before, after),) = run(engine, waited)
+    assert before == 0
+    assert after >= 0.05
     other.close()
 
 
