@@ -96,7 +96,7 @@ class AppJobs(QueueWorker):
             raise  # the transaction itself may have failed
         except FwError as error:
             raise JobFailed(f"{type(error).__name__}: {error}") from None
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # KeyboardInterrupt too would end the process
             text = self._scrubber.scrub(text_of(error))  # may contain anything the app put into it
             raise JobFailed(f"{raised_at(error)}: {text}", kind=type(error).__name__) from error
 

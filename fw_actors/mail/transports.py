@@ -121,7 +121,7 @@ class MethodTransport:
             raise MailNotSent(f"method: {self._path} found the store overloaded.") from None
         except UnawaitedCoroutineError as error:
             raise MailNotSent(f"method: {error}.") from None
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # KeyboardInterrupt too would end the process
             # Not its text, which the app composes and which may contain the link.
             raise MailNotSent(f"method: {self._path} raised {raised_at(error)}.") from None
 

@@ -98,7 +98,7 @@ def _function_at(path: str) -> AppFunction:
     module, _, name = path.rpartition(".")
     try:
         found: object = getattr(importlib.import_module(module), name, None)
-    except Exception as error:  # the app's top level may raise anything
+    except (Exception, SystemExit) as error:  # an app's top level may raise anything
         raise UnknownFunctionError(
             f"{module} cannot be imported: {type(error).__name__}"
         ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 
@@ -38,6 +37,14 @@ def leave_undone(fw: Any) -> Any:
     return _later()
 
 
-def leave(fw: Any) -> None:
-    """Call `sys.exit`, as if to end the process."""
-    sys.exit(3)
+class EndOfAppError(BaseException):
+    """An end of an app's own, which `except Exception` does not catch."""
+
+
+_ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit, EndOfAppError)
+ENDS = {each.__name__: each for each in _ENDS}
+
+
+def leave(fw: Any, end: str) -> None:
+    """Raise this error, as if to end the process."""
+    raise ENDS[end]

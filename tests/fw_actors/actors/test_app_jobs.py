@@ -81,13 +81,18 @@ async def test_job_failure_with_any_text_counts_as_one_attempt(
         assert (job["attempts"], job["error"][-3:]) == (1, "a\ufffd\ufffd")
 
 
-async def test_job_calling_sys_exit_fails_alone(tmp_path: Path, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("end", sorted(jobs_app.ENDS))
+async def test_job_raising_base_exception_fails_alone(
+    tmp_path: Path, autojump_clock: MockClock, end: str
+) -> None:
+    """D-146. A service that ended would run the job again after each start, and end again."""
     async with mail_site(tmp_path) as site:
-        await site.do(lambda fw: fw.enqueue(jobs_app.leave))
+        await site.do(lambda fw: fw.enqueue(jobs_app.leave, end=end))
         await site.do(lambda fw: fw.enqueue(jobs_app.note, text="after"))
         await trio.sleep(2)
         assert "after by Administrator" in await roles(site)
-        assert [job["function"].rpartition(".")[2] for job in await site.jobs()] == ["leave"]
+        (job,) = await site.jobs()
+        assert job["error"].startswith(f"{end} in jobs_app.py, line ")
 
 
 async def test_job_returning_coroutine_fails_without_writes(
@@ -136,6 +141,22 @@ async def test_job_of_missing_function_fails(
         await trio.sleep(2)
         (job,) = await site.jobs()
         assert (job["attempts"], job["error"]) == (1, error)
+
+
+async def test_job_whose_module_calls_sys_exit_fails(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-146. The worker imports the module, not a thread of a transaction."""
+    tmp_path.joinpath("leaving_module.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(tmp_path)
+    async with mail_site(tmp_path) as site:
+        await site.rows(
+            "INSERT INTO fw_job (queue, function, arguments, user, next_at, created)"
+            " VALUES ('app', 'leaving_module.f', '{}', 'Administrator', 0, 0)"
+        )
+        await trio.sleep(2)
+        (job,) = await site.jobs()
+        assert job["error"] == "leaving_module cannot be imported: SystemExit."
 
 
 async def test_job_waits_until_foreign_lease_expires(

@@ -55,7 +55,7 @@ async def test_method_transport_passes_handle_and_message() -> None:
     ]
 
 
-@pytest.mark.parametrize("error", [RuntimeError, SystemExit, OverloadedError])
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, KeyboardInterrupt, OverloadedError])
 async def test_method_transport_hides_text_of_exception(
     error: type[BaseException],
 ) -> None:
