@@ -6,10 +6,13 @@ import functools
 import traceback
 from collections.abc import Callable
 from types import CodeType
-from typing import Literal, ParamSpec, TypeVar
+from typing import Final, Literal, ParamSpec, TypeVar
 
-from fw_actors.errors import FwError
+from fw_actors.errors import FwError, OverloadedError
+from fw_actors.rules.safe_output import app_frame, raised_at
 from fw_cli.errors import CommandFailed
+
+_EXPRESSION: Final = "<expression>"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,10 +39,12 @@ def shielded(filename: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def run(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 return fn(*args, **kwargs)
-            except (FwError, CommandFailed):
-                raise
+            except (CommandFailed, OverloadedError):
+                raise  # the second is not about the code
+            except FwError as error:
+                raise _located(error, filename) from error
             except SystemExit as end:  # the code may end itself, but not the thread that runs it
-                subject = "the expression" if filename == "<expression>" else filename
+                subject = "the expression" if filename == _EXPRESSION else filename
                 with_code = "" if end.code is None else f", with {end.code!r}"
                 raise CommandFailed(f"{subject} called exit(){with_code}") from None
             except Exception as error:
@@ -51,8 +56,25 @@ def shielded(filename: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def described(error: Exception, filename: str) -> str:
-    """Return an error of such code in a sentence, with the line of the file that raised it."""
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """Return an error of such code in a sentence, with the line of the file that raised it.
+
+    If it was raised in another file, such as the hook of an app, the line of that file follows.
+    """
+    what, line = type(error).__name__, _line(error, filename)
+    place = app_frame(error)
+    if place is not None and place.filename not in (filename, _EXPRESSION):
+        what = raised_at(error)
+    if str(error):
+        what = f"{what}: {error}"
+    return what if line is None else f"{filename}, line {line}: {what}"
+
+
+def _located(error: FwError, filename: str) -> FwError | CommandFailed:
+    """Return a refusal with the line of the file that it passed through; an expression has one."""
+    line = None if filename == _EXPRESSION else _line(error, filename)
+    return error if line is None else CommandFailed(f"{filename}, line {line}: {error}")
+
+
+def _line(error: Exception, filename: str) -> int | None:
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == filename]
-    return f"{filename}, line {lines[-1]}: {what}" if lines else what
+    return next((frame.lineno for frame in reversed(frames) if frame.filename == filename), None)

@@ -24,7 +24,7 @@ from fw_actors.ops.queued_jobs import (
     function_of,
 )
 from fw_actors.rules.delivery import Backoff, Transition
-from fw_actors.rules.safe_output import Scrubber, raised_at, text_of
+from fw_actors.rules.safe_output import Scrubber, app_frame, raised_at, text_of
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 from fw_actors.tracing import Tracer
@@ -95,10 +95,15 @@ class AppJobs(QueueWorker):
         except OverloadedError:
             raise  # the transaction itself may have failed
         except FwError as error:
-            raise JobFailed(f"{type(error).__name__}: {error}") from None
+            raise JobFailed(f"{_refused_at(error)}: {error}") from None
         except BaseException as error:  # KeyboardInterrupt too would end the process
             text = self._scrubber.scrub(text_of(error))  # may contain anything the app put into it
             raise JobFailed(f"{raised_at(error)}: {text}", kind=type(error).__name__) from error
+
+
+def _refused_at(error: FwError) -> str:
+    """Return the type of a refusal, with the line of the app that it passed through, if any."""
+    return type(error).__name__ if app_frame(error) is None else raised_at(error)
 
 
 def _request_id(job: LeasedJob) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.errors import ValidationError, refuse_coroutine
+from fw_actors.rules.safe_output import raised_at
 
 AFTER_COMMIT = "after_commit"
 
@@ -31,7 +32,7 @@ def call_plainly(what: str, function: Callable[..., Any], /, *args: Any, **argum
     except Exception:
         raise
     except BaseException as end:  # SystemExit, KeyboardInterrupt, GeneratorExit
-        raise RuntimeError(f"{what} would have ended the process") from end
+        raise RuntimeError(f"{what} would have ended the process: {raised_at(end)}") from end
     if value is not None:
         refuse_coroutine(what, value)
     return value

@@ -11,7 +11,6 @@ import functools
 import importlib
 import inspect
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -26,10 +25,10 @@ from fw_actors.documents.hooks import call_plainly
 from fw_actors.documents.naming import NAME_RULE, is_name
 from fw_actors.documents.tables import DocTable, table_of
 from fw_actors.errors import BadRequestError, ConfigurationError, NotFoundError, runs_later
+from fw_actors.rules.safe_output import app_frame
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _MAX_SHOWN_CHARACTERS: Final = 140
-_OWN: Final = f"{Path(__file__).parents[1]}/"  # this package: the line of the app tells more
 _EVERYONE: Final[Any] = object()  # unlike `()`, no app can give it
 _JSON_TYPES: Final = (str, int, float, bool, dict, list, NoneType, Any)
 
@@ -371,12 +370,8 @@ def _mistaken(module: ModuleType, folder: Path) -> Iterator[str]:
 def _where(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {error.msg}"
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "importlib" not in frame.filename and not frame.filename.startswith(_OWN)
-    ]
-    place = f"{frames[-1].filename}, line {frames[-1].lineno}: " if frames else ""
+    frame = app_frame(error)
+    place = "" if frame is None else f"{frame.filename}, line {frame.lineno}: "
     return f"{place}{type(error).__name__}: {error}{_missing_import(error)}"
 
 

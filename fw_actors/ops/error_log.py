@@ -33,6 +33,8 @@ WAITING: Final = 200
 _METHOD_CHARACTERS: Final = 140
 _TEXT_CHARACTERS: Final = 4_000
 _FRAMES: Final = 30
+_CHAINED: Final = 3
+"""The maximum number of exceptions in one Error Log: the last one and those before it."""
 _LIMIT: Final = "fw.error_log"
 
 
@@ -70,11 +72,14 @@ class ErrorRecorder:
 
     def note(self, method: str, error: BaseException, request_id: str) -> None:
         """Queue a defect: its place and its exception, scrubbed."""
-        # Scrub before cutting. The name of a folder may look like a secret without being one.
-        raised = self._scrubber.scrub(_raised(error))[:_TEXT_CHARACTERS]
-        places = (self._scrubber.scrub_known(place) for place in _traceback(error))
+        lines: list[str] = []
+        for number, each in enumerate(_chain(error)):
+            # Scrub before cutting. The name of a folder may look like a secret without being one.
+            raised = self._scrubber.scrub(_raised(each))[:_TEXT_CHARACTERS]
+            lines.append(f"after {raised}" if number else raised)
+            lines += map(self._scrubber.scrub_known, _traceback(each))
         # One text that the store refuses would keep all later defects from being written.
-        message = storable("\n".join([raised, *places]))
+        message = storable("\n".join(lines))
         place = storable(self._scrubber.scrub_known(method))[:_METHOD_CHARACTERS]
         self._waiting.append(QueuedDefect(place, message, request_id))
         self._noted()
@@ -109,6 +114,18 @@ class ErrorRecorder:
         left = [each for each in self._waiting if id(each) not in done]
         self._waiting.clear()
         self._waiting.extend(left)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an exception and those that led to it, the last one first."""
+    found = [error]
+    while len(found) < _CHAINED:
+        last = found[-1]
+        before = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
+        if before is None or any(before is each for each in found):
+            break
+        found.append(before)
+    return found
 
 
 def _raised(error: BaseException) -> str:

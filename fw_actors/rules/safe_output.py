@@ -217,13 +217,35 @@ def text_of(error: BaseException) -> str:
         return f"<its text raised {type(failed).__name__}>"
 
 
+_ROOT: Final = Path(__file__).parents[2]
+# Frames of these are of no app: the project, the standard library, and installed libraries.
+_OWN: Final = tuple(f"{_ROOT / name}/" for name in ("fw_actors", "fw_cli", "supervisors", "web"))
+_STANDARD: Final = (f"{Path(traceback.__file__).parent}/", "<frozen ")
+_INSTALLED: Final = ("/site-packages/", "/dist-packages/")
+
+
+def app_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """Return the innermost frame of an app's code that an exception passed through, if any.
+
+    An app that is installed as a library cannot be told from one.
+    """
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = frame.filename
+        if not file.startswith((*_OWN, *_STANDARD)) and not any(p in file for p in _INSTALLED):
+            return frame
+    return None
+
+
 def raised_at(error: BaseException) -> str:
-    """Return `RuntimeError in shop.py, line 12`, without the text, which may hold secrets."""
+    """Return `RuntimeError in shop.py, line 12`, without the text, which may hold secrets.
+
+    The line is the app's, even if a library that it called raised the error.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return type(error).__name__
-    last = frames[-1]
-    return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
+    place = app_frame(error) or frames[-1]
+    return f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
 
 
 # Everything that does not print, except the space. \s includes U+0085, U+2028 and U+2029.

@@ -94,6 +94,8 @@ def test_exec_runs_file_in_one_transaction(fw: CommandLine) -> None:
     [
         ("raise ValueError('stop here')", "line 2: ValueError: stop here"),
         ("int('x')", "line 2: ValueError: invalid literal"),
+        ("import json\njson.loads('x')", "line 3: JSONDecodeError: Expecting value"),
+        ("fw.get_doc('Role', 'Nobody')", "line 2: There is no Role Nobody."),
         ("import sys; sys.exit('no more')", "no more"),
         ("import sys; sys.exit(3)", "3"),
         ("def f(:", "line 2: invalid syntax"),
@@ -107,6 +109,19 @@ def test_exec_of_failing_file_commits_nothing(fw: CommandLine, last: str, said: 
     assert said in result.stderr
     assert "Traceback" not in result.stderr
     assert fw.json("eval", LOOK) is None
+
+
+def test_exec_names_line_of_file_and_of_app(fw: CommandLine) -> None:
+    """An error in a hook is mended in the app, not in the script."""
+    app, script = fw.folder / "desk_hooks.py", fw.folder / "script.py"
+    app.write_text("def hook():\n    return 1 / 0\n")
+    script.write_text(
+        f"import sys\nsys.path.append({str(fw.folder)!r})\nimport desk_hooks\ndesk_hooks.hook()\n"
+    )
+    message = fw.refused("exec", str(script))
+    assert message == (
+        f"fw: {script}, line 4: ZeroDivisionError in desk_hooks.py, line 2: division by zero\n"
+    )
 
 
 def test_eval_subprocess_inherits_no_secret(fw: CommandLine) -> None:

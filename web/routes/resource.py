@@ -252,9 +252,7 @@ class MethodRoutes(GatewayRoutes):
         def run(fw: Fw) -> bytes:
             # The role may have been removed since the request was authenticated.
             _require_role(fw.rights.roles, function)
-            # Encoded inside the transaction, so that a value that JSON cannot represent undoes the
-            # writes.
-            return encode(function(fw, **arguments))
+            return _returned(function.path, function(fw, **arguments))
 
         return Response(await self._write(exchange, run))
 
@@ -263,6 +261,20 @@ class MethodRoutes(GatewayRoutes):
         if function is None:
             raise NotFoundError("There is nothing under this path.")
         return function
+
+
+def _returned(path: str, value: Any) -> bytes:
+    """Return the value of an app's function as JSON.
+
+    Called inside the transaction, so that a value that JSON cannot represent undoes the writes.
+
+    Raises: TypeError, which names the function: the traceback has no line of the app.
+    """
+    try:
+        return encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        hint = "a document must be returned as document.as_dict()"
+        raise TypeError(f"{path} returned a value that is not JSON ({hint}): {error}") from error
 
 
 def _require_role(roles: frozenset[str], function: Whitelisted) -> None:

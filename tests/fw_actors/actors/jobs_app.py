@@ -37,6 +37,11 @@ def leave_undone(fw: Any) -> Any:
     return _later()
 
 
+def save_nothing(fw: Any) -> None:
+    """Save a document that is refused."""
+    fw.new_doc("Role", name="a/b").insert()
+
+
 class EndOfAppError(BaseException):
     """An end of an app's own, which `except Exception` does not catch."""
 

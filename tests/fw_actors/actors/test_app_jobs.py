@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,15 @@ async def test_job_returning_coroutine_fails_without_writes(
         (job,) = await site.jobs()
         assert "leave_undone returned a coroutine" in job["error"]
         assert "half by Administrator" not in await roles(site)
+
+
+async def test_refused_job_names_line_of_app(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """A refusal has no Error Log, and its text alone does not tell which call was refused."""
+    async with mail_site(tmp_path) as site:
+        await site.do(lambda fw: fw.enqueue(jobs_app.save_nothing))
+        await trio.sleep(1)
+        (job,) = await site.jobs()
+        assert re.match(r"ValidationError in jobs_app.py, line \d+: 'a/b' cannot be", job["error"])
 
 
 async def test_job_of_disabled_user_fails(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -153,6 +153,11 @@ def test_load_apps_reports_every_failure_with_file_and_line(folder: Path) -> Non
     assert len(reported.splitlines()) == 5
 
 
+def test_load_apps_reports_line_of_app_that_called_a_library(folder: Path) -> None:
+    write(folder, "myapp_calls.py", "import json\n\njson.loads('x')\n")
+    assert f"{folder / 'myapp_calls.py'}, line 3: JSONDecodeError" in loading(folder, "myapp_calls")
+
+
 @pytest.mark.parametrize("file", ["calendar.py", "calendar/__init__.py"])
 def test_load_apps_reports_app_named_like_an_installed_module(folder: Path, file: str) -> None:
     """No app hides a module (D-166), so that this one would be left out without a word."""

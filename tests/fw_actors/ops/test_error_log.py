@@ -48,6 +48,26 @@ async def test_error_log_has_traceback_and_request_id(site: VirtualSite) -> None
     assert "test_error_log.py, line " in places[-1]
 
 
+def fail_after_another() -> None:
+    try:
+        raise KeyError("token=hunter2")
+    except KeyError as error:
+        raise RuntimeError("no tea") from error
+
+
+async def test_error_log_has_cause_of_error(site: VirtualSite) -> None:
+    """Scrubbed like the error itself (D-226)."""
+    site.site.errors.note("m", raised(fail_after_another), "r")
+    await flush(site)
+    ((_, message, _),) = await logged(site)
+    lines = message.splitlines()
+    assert lines[0] == "RuntimeError: no tea"
+    (cause,) = [number for number, line in enumerate(lines) if line.startswith("after ")]
+    assert lines[cause].startswith("after KeyError: 'token=[scrubbed]")
+    assert lines[-1].endswith("in fail_after_another")
+    assert cause < len(lines) - 1
+
+
 async def test_error_log_keeps_paths_that_resemble_secrets(site: VirtualSite) -> None:
     """A site may lie in any folder; only the message of the error is scrubbed."""
     place = "/srv/token=releases/0123456789abcdef0123456789abcdef01/app.py"

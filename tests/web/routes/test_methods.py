@@ -218,6 +218,15 @@ async def test_function_result_without_a_json_form_undoes_its_writes(
     assert (reply.status, reply.error["type"]) == (500, "InternalError")
 
 
+async def test_function_result_without_a_json_form_names_the_function(
+    client: AppClient, gateway: FakeGateway
+) -> None:
+    """The traceback ends in the service and has no line of the app (D-181)."""
+    await client.ask("POST", "/api/method/shop.no_json", {}, sid=SID)
+    ((_, error, _),) = gateway.defects
+    assert str(error).startswith(f"{__name__}.no_json returned a value that is not JSON (")
+
+
 async def test_function_result_has_null_for_numbers_that_json_lacks(
     client: AppClient, gateway: FakeGateway
 ) -> None:
