@@ -309,6 +309,8 @@ def read_declaration(
     granted = _parse_permissions(permissions, problems)
     if child and (submittable or granted):
         problems.append("a child DocType has neither permissions nor a submit of its own")
+    if child:
+        problems += _hooks_of_rows(cls)
     unique_together = _parse_together(cls, "unique_together", fields, problems)
     index_together = _parse_together(cls, "index_together", fields, problems, TIMES)
     problems += limit_problems(fields, (*unique_together, *index_together))
@@ -435,6 +437,16 @@ def _hook_problems(cls: type) -> Iterator[str]:
             continue
         if not callable(hook) or runs_later(hook) or not _takes_two(hook):
             yield f"{name}: a hook must be a plain function of the document and fw"
+
+
+def _hooks_of_rows(cls: type) -> Iterator[str]:
+    """Yield the hooks that a child DocType defines: nothing calls them. It may inherit some."""
+    for name in HOOKS:
+        if inspect.isfunction(vars(cls).get(name)):
+            yield (
+                f"{name}: rows have no hooks; use a hook of the parent, or rename a method of your "
+                "own"
+            )
 
 
 def _misnamed_hooks(cls: type) -> Iterator[str]:

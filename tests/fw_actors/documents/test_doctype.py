@@ -169,6 +169,22 @@ async def yields_later(doc: Any, fw: Any) -> AsyncIterator[None]:
     yield
 
 
+def test_child_doctype_reports_its_own_hooks() -> None:
+    """Nothing calls them (D-167). A base class of parents and rows may have hooks of parents."""
+
+    class Checked(DocType, abstract=True):
+        def before_save(self, fw: Any) -> None: ...
+
+    class CheckedRow(Checked, child=True):
+        item = Data()
+
+        def validate(self, fw: Any) -> None: ...
+
+    assert CheckedRow.meta.problems == (
+        "validate: rows have no hooks; use a hook of the parent, or rename a method of your own",
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [
