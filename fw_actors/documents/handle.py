@@ -17,6 +17,7 @@ from fw_actors.documents.doctype import ROW_ID, DocTypeBase
 from fw_actors.documents.fields import Table, Vault, iso_or_none, shown_vault
 from fw_actors.errors import (
     BadRequestError,
+    ConflictError,
     DuplicateError,
     FwError,
     NotFoundError,
@@ -136,8 +137,10 @@ class DocType(DocTypeBase, abstract=True):
         self._fw.documents.db_set(self._fw, self, field, value, ignore_permissions)
 
     def reload(self, *, ignore_permissions: bool = False) -> Self:
-        """Read the document again."""
-        fresh = self._fw.documents.read(self._fw, self.doctype, self.name or "", ignore_permissions)
+        """Read the document again. Raises: ConflictError if it has no name yet."""
+        if self.name is None:
+            raise ConflictError(f"This {self.doctype} has not been inserted yet.")
+        fresh = self._fw.documents.read(self._fw, self.doctype, self.name, ignore_permissions)
         self.__dict__.update(fresh.__dict__)
         return self
 
@@ -340,7 +343,11 @@ class Fw:
 
         `name_or_filters`: a document's name, or filters as in `get_list`. None if there is no such
         row, or for the name None.
+
+        Raises: BadRequestError if `field` is not the name of one field; `get_all` returns several.
         """
+        if not isinstance(field, str):
+            raise BadRequestError("field must be the name of one field.", field="field")
         if name_or_filters is None:  # such as the value of an empty link
             return None
         if isinstance(name_or_filters, str):

@@ -48,6 +48,14 @@ async def test_get_value_and_exists_accept_name_or_filters(desk: ShopSite) -> No
     assert await desk.do(work) == ["7", "ada", None, "ada", None, None, None]
 
 
+async def test_get_value_takes_one_field(desk: ShopSite) -> None:
+    def work(fw: Any) -> None:
+        with pytest.raises(BadRequestError, match=r"^field must be the name of one field"):
+            fw.get_value("Customer", "ada", ["vat", "title"])
+
+    await desk.do(work)
+
+
 async def test_get_list_checks_permission_and_get_all_does_not(desk: ShopSite) -> None:
     """`get_all` skips permissions, `get_list` does not (D-192)."""
     sam = await desk.add_account()

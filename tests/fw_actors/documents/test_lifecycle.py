@@ -381,6 +381,14 @@ async def test_uninserted_document_refuses_later_verbs(desk: ShopSite) -> None:
     await desk.do(work)
 
 
+async def test_reload_of_document_without_name_is_refused(desk: ShopSite) -> None:
+    def work(fw: Any) -> None:
+        with pytest.raises(ConflictError, match=r"^This Customer has not been inserted yet"):
+            fw.new_doc("Customer", title="a").reload()
+
+    await desk.do(work)
+
+
 async def test_reload_may_ignore_permissions(desk: ShopSite) -> None:
     """`reload` takes `ignore_permissions` as well (D-191)."""
     await desk.do(lambda fw: fw.new_doc("Customer", title="Ada", vat="1").insert())
