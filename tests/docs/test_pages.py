@@ -23,6 +23,7 @@ from fw_actors.actors.mailer import MAIL_SECONDS
 from fw_actors.documents.core import CORE, Webhook
 from fw_actors.documents.doctype import HOOKS, DocTypeBase
 from fw_actors.documents.fields import Field, Int
+from fw_actors.documents.handle import DocType, Fw, Webhooks
 from fw_actors.documents.query import OPERATORS
 from fw_actors.mail.message import Template, TemplateValues, render
 from fw_actors.ops.audit import Action
@@ -98,7 +99,7 @@ def test_index_has_the_sections_and_pages_of_the_navigation() -> None:
 
 def test_fields_page_has_the_types_options_and_hooks_of_the_code() -> None:
     page = (DOCS / "fields.md").read_text()
-    types, options, doctypes, _, _, hooks = page.split("\n## ")[1:]
+    types, options, doctypes, _, _, hooks, _ = page.split("\n## ")[1:]
     kinds = [kind for kind in map(app.__dict__.get, app.__all__) if isinstance(kind, type)]
     assert named_first(types) == {k.__name__ for k in kinds if issubclass(k, Field)}
     taken = {*signature(Field).parameters, *signature(Int).parameters} - {"unknown"}
@@ -107,6 +108,21 @@ def test_fields_page_has_the_types_options_and_hooks_of_the_code() -> None:
     attributes = {"title_field", "index_together", "unique_together"}
     assert named_first(doctypes) == declared | attributes
     assert named_first(hooks) == set(HOOKS)
+
+
+def test_fields_page_names_each_call_of_handle_and_documents() -> None:
+    """The calls of D-190 and D-191."""
+    page = (DOCS / "fields.md").read_text().split("\n## The handle\n")[1]
+    handle, document = page.split("\n| Method |")
+    calls = {f"fw.{name}" for name in public(Fw) - {"db", "webhooks"}}
+    calls |= {f"fw.webhooks.{name}" for name in public(Webhooks)} | {"fw.db.sql"}
+    assert {each.partition("(")[0] for each in named_first(handle)} == calls
+    methods = {each.partition("(")[0] for each in named_first(document)}
+    assert methods == public(DocType) - {"doctype", "from_row", "meta"}
+
+
+def public(cls: type) -> set[str]:
+    return {name for name in vars(cls) if not name.startswith("_")}
 
 
 def test_filters_page_has_the_operators_of_the_code() -> None:
