@@ -8,6 +8,7 @@ from typing import Any, Final
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.errors import ValidationError, refuse_coroutine
 from fw_actors.rules.safe_output import raised_at
+from fw_actors.store import SlowCallback
 
 AFTER_COMMIT = "after_commit"
 
@@ -59,18 +60,16 @@ def check_name(doc: DocType) -> None:
 def run_after_commit(fw: Fw, doc: DocType, record_defect: RecordDefect) -> None:
     """Call the hook `after_commit`, which the class has, once the change is durable.
 
-    The handle cannot be used then, and the hook cannot undo the change: its errors are recorded as
-    defects.
+    It is called in a thread, because an app may take long. The handle cannot be used then, and the
+    hook cannot undo the change: its errors are recorded as defects.
     """
-
-    def call() -> None:
-        try:
-            run_hook(fw, doc, AFTER_COMMIT)
-        except Exception as error:
-            record_defect(f"{doc.doctype}.{AFTER_COMMIT}", error, fw.request_id)
-            raise  # to the store, which logs it
-
-    fw.tx.after_commit(call)
+    what, request_id = f"{doc.doctype}.{AFTER_COMMIT}", fw.request_id
+    fw.tx.after_commit(
+        SlowCallback(
+            lambda: run_hook(fw, doc, AFTER_COMMIT),
+            lambda error: record_defect(what, error, request_id),
+        )
+    )
 
 
 class Observer:

@@ -229,11 +229,13 @@ def app_frame(error: BaseException) -> traceback.FrameSummary | None:
 
     An app that is installed as a library cannot be told from one.
     """
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        file = frame.filename
-        if not file.startswith((*_OWN, *_STANDARD)) and not any(p in file for p in _INSTALLED):
-            return frame
-    return None
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((frame for frame in frames if is_app_file(frame.filename)), None)
+
+
+def is_app_file(file: str) -> bool:
+    """Whether a file with code is of an app: neither of the project nor of a library."""
+    return not file.startswith((*_OWN, *_STANDARD)) and not any(p in file for p in _INSTALLED)
 
 
 def raised_at(error: BaseException) -> str:

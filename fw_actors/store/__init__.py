@@ -26,7 +26,7 @@ from fw_actors.store.statement import (
     update_of_times_ahead,
 )
 from fw_actors.store.store import Store, StoreStatistics
-from fw_actors.store.transaction import AfterCommit, Row, Tx
+from fw_actors.store.transaction import AfterCommit, Row, SlowCallback, Tx
 from fw_actors.store.trio_sqlite import open_sqlite
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "QueueHead",
     "QueueStats",
     "Row",
+    "SlowCallback",
     "Statement",
     "StatementError",
     "Store",

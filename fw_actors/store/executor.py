@@ -10,14 +10,17 @@ and the log of refused writes.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -25,9 +28,21 @@ import outcome
 import trio
 
 from fw_actors.errors import OverloadedError
-from fw_actors.store.transaction import AfterCommit, Tx
+from fw_actors.rules.safe_output import is_app_file
+from fw_actors.store.transaction import AfterCommit, SlowCallback, Tx
 
 _log: Final = logging.getLogger(__name__)
+
+
+_CALLBACK_FAILED: Final = "a callback after a commit failed"
+
+
+def _call_each(callbacks: Sequence[AfterCommit]) -> None:
+    for callback in callbacks:
+        try:
+            callback()
+        except Exception:
+            _log.exception(_CALLBACK_FAILED)
 
 
 class WorkItem:
@@ -87,7 +102,7 @@ class WorkItem:
     async def wait(
         self, withdrawn: Callable[[], None], abandoned: Callable[[], None] | None = None
     ) -> Any:
-        """Wait for `settle`.
+        """Wait for `wake`.
 
         If the caller is cancelled before the function begins, the item is withdrawn and `withdrawn`
         is called. A later cancellation waits for the function; `abandoned` is called to interrupt
@@ -106,24 +121,73 @@ class WorkItem:
 
         return await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def settle(self) -> None:
-        """Run the callbacks and wake the caller, on trio's thread."""
-        if self.answer is None:
-            return
-        self.run_callbacks()
-        if self.task is not None:
-            answer = self.answer
+    def run_callbacks(self) -> None:
+        """Run all callbacks of `Tx.after_commit` in order; an exception is logged."""
+        _call_each(self.callbacks)
+
+    def run_fast_callbacks(self) -> list[SlowCallback]:
+        """Run the callbacks that are not slow; return the others."""
+        slow: list[SlowCallback] = []
+        fast: list[AfterCommit] = []
+        for each in self.callbacks:
+            if isinstance(each, SlowCallback):
+                slow.append(each)
+            else:
+                fast.append(each)
+        _call_each(fast)
+        return slow
+
+    def wake(self) -> None:
+        """Wake the caller with the answer, on trio's thread."""
+        answer = self.answer
+        if self.task is not None and answer is not None:
             if self._raise_cancelled is not None and isinstance(answer, outcome.Error):
                 answer = outcome.capture(self._raise_cancelled)
             trio.lowlevel.reschedule(self.task, answer)
 
-    def run_callbacks(self) -> None:
-        """Run the callbacks of `Tx.after_commit` in order; an exception is logged."""
-        for callback in self.callbacks:
-            try:
-                callback()
-            except Exception:
-                _log.exception("a callback after a commit failed")
+
+class _SlowCallbacks:
+    """Runs slow callbacks in a thread, in the order of the commits, and then wakes the callers.
+
+    Used on trio's thread. The thread is started when it is first needed.
+    """
+
+    def __init__(self, name: str, send: Callable[..., None]) -> None:
+        """`send(function, *arguments)` calls a function on trio's thread."""
+        self._name, self._send = name, send
+        self._queue: SimpleQueue[tuple[WorkItem, list[SlowCallback]] | None] = SimpleQueue()
+        self._started = False
+        self._unfinished = 0
+        self._finished = trio.Event()
+
+    def run(self, item: WorkItem, callbacks: list[SlowCallback]) -> None:
+        """Run the callbacks of an item, and wake its caller."""
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+        self._unfinished += 1
+        self._queue.put((item, callbacks))
+
+    async def close(self) -> None:
+        """Wait for the callbacks, and end the thread."""
+        while self._unfinished:
+            self._finished = trio.Event()
+            await self._finished.wait()
+        self._queue.put(None)
+
+    def _serve(self) -> None:
+        while (taken := self._queue.get()) is not None:
+            item, callbacks = taken
+            self._send(self._end, item, [(each, each.run()) for each in callbacks])
+
+    def _end(self, item: WorkItem, ran: list[tuple[SlowCallback, BaseException | None]]) -> None:
+        for callback, error in ran:
+            if error is not None:
+                _log.error(_CALLBACK_FAILED, exc_info=error)
+                callback.failed(error)
+        self._unfinished -= 1
+        self._finished.set()
+        item.wake()
 
 
 @dataclass
@@ -262,7 +326,20 @@ from a busy trio thread. Measured with 64 callers and a task that is never idle:
 writes/s with Python's 5 ms, and 12,000 to 22,000 with 1 ms; trio's thread was hardly slower.
 """
 
+SLOW_SECONDS: Final = 10.0
+"""The duration of a call that is logged while it runs."""
+
 OnExternalCommit = Callable[[], None]
+
+
+def _place_of(thread: int) -> str:
+    """Return the place in an app's code that a thread is at, as `, in shop.py, line 12`, if any."""
+    top = sys._current_frames().get(thread)
+    for frame, line in () if top is None else traceback.walk_stack(top):
+        file = frame.f_code.co_filename
+        if is_app_file(file):
+            return f", in {Path(file).name}, line {line}"
+    return ""
 
 
 class ThreadExecutor:
@@ -305,6 +382,10 @@ class ThreadExecutor:
         self._token = trio.lowlevel.current_trio_token()
         self._answered: deque[list[WorkItem]] = deque()
         self._settling = threading.Lock()  # held from a wake-up of trio until it settles them
+        self._slow_callbacks = _SlowCallbacks(f"{name}-callbacks", self._send)
+        self._busy: dict[int, float] = {}  # threads that run something, and since when
+        self._reported: set[tuple[int, float]] = set()
+        self._next_look = 0.0
         self._running = len(engines)
         self._ended = trio.Event()
         for number, engine in enumerate(engines, 1):
@@ -321,6 +402,8 @@ class ThreadExecutor:
                 "The store is closing." if self._closing else "Too many calls wait for the store."
             )
         item = WorkItem(fn, now, durable=durable)
+        if self._busy and item.made >= self._next_look:
+            self._report_slow(item.made)
         self.waiting += 1
         self._queue.put(item)
         return await item.wait(self._withdraw, self._abandoned)
@@ -337,10 +420,11 @@ class ThreadExecutor:
         self._queue.put(None)
         with trio.CancelScope(shield=True):
             await self._ended.wait()
+            await self._slow_callbacks.close()
 
     def _serve(self, engine: Engine) -> None:
         """Run groups of items, and poll once a second between them: the body of a thread."""
-        next_poll = time.monotonic() + POLL_SECONDS
+        thread, next_poll = threading.get_ident(), time.monotonic() + POLL_SECONDS
         following: WorkItem | None = None
         try:
             while following is not None or not (self._closing and self._queue.empty()):
@@ -351,7 +435,9 @@ class ThreadExecutor:
                     self._poll(engine)
                 if item is not None:
                     with self._serialising.hold():
+                        self._busy[thread] = time.monotonic()
                         answered, following = self._run(engine, item)
+                        del self._busy[thread]
                     self._answer(answered)
             self._queue.put(None)  # for the next thread of this executor
             engine.close()
@@ -416,6 +502,20 @@ class ThreadExecutor:
         self._answer([item])
         return None
 
+    def _report_slow(self, now: float) -> None:
+        """Log each group of calls that has run for `SLOW_SECONDS`, once, when another call comes.
+
+        On SQLite all writes wait for it, and nothing else would tell for what they wait.
+        """
+        self._next_look = now + 1.0
+        running = set(self._busy.copy().items())
+        self._reported &= running
+        for thread, since in running - self._reported:
+            if now - since >= SLOW_SECONDS:
+                self._reported.add((thread, since))
+                place = _place_of(thread)
+                _log.warning("a transaction has taken %.0f s so far%s", now - since, place)
+
     def _withdraw(self) -> None:
         """Free the queue place of an item whose caller was cancelled."""
         self.waiting -= 1
@@ -465,9 +565,12 @@ class ThreadExecutor:
             for item in self._answered.popleft():
                 if item.answer is None:
                     self._withdrawn = max(0, self._withdrawn - 1)  # a purge has begun again
+                    continue
+                self.waiting -= 1
+                if slow := item.run_fast_callbacks():
+                    self._slow_callbacks.run(item, slow)
                 else:
-                    self.waiting -= 1
-                item.settle()
+                    item.wake()
 
     def _end(self) -> None:
         self._running -= 1

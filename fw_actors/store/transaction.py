@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 from sqlalchemy.sql import ClauseElement
@@ -13,6 +14,35 @@ from fw_actors.store.query_limits import QueryLimit
 from fw_actors.store.statement import Statement, StatementError, Values, compile_form
 
 Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SlowCallback:
+    """A callback of `Tx.after_commit` that may take long, such as one of an app.
+
+    `call` is called in a thread, while trio's thread and further writes go on; `failed` is called
+    on trio's thread with an exception of it.
+    """
+
+    call: Callable[[], None]
+    failed: Callable[[BaseException], None]
+
+    def __call__(self) -> None:
+        """Call it at once. Raises: its exception, which it has reported."""
+        error = self.run()
+        if error is not None:
+            self.failed(error)
+            raise error
+
+    def run(self) -> BaseException | None:
+        """Call it in a thread; return its exception, if any."""
+        try:
+            self.call()
+        except BaseException as error:  # it must not end the thread
+            return error
+        return None
+
+
 AfterCommit = Callable[[], None]
 
 
@@ -131,7 +161,8 @@ class Tx(ABC):
 
         With `once` a callback that is registered already is not registered again.
 
-        Callbacks run in order, before the caller of `write` is answered. They are dropped when the
+        Callbacks run in order, before the caller of `write` is answered; a `SlowCallback` runs in a
+        thread, after the others and after those of earlier commits. They are dropped when the
         transaction, or the savepoint in which they were registered, is rolled back. Correctness
         must not depend on a callback, because a process can die between the commit and the
         callback. An exception of a callback is only logged.

@@ -137,8 +137,8 @@ def not_answering(reason: str, file: Path | None = None) -> Section:
     `file` is that of SQLite."""
     finding = problem(
         f"the database does not answer: {reason}",
-        "Free its disk, end the process that locks it, put its files back, or start its server: "
-        "until then the service answers 503.",
+        "Free its disk, end the process that locks it (the log names a slow hook or job of an "
+        "app), put its files back, or start its server: until then the service answers 503.",
     )
     disk: tuple[Finding, ...] = ()
     if file is not None:

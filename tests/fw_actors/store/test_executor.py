@@ -1,14 +1,18 @@
-"""The threads of a store outlive a defect of their engine."""
+"""The threads of a store outlive a defect of their engine, and tell what they wait for."""
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable
 
 import outcome
 import pytest
 import trio
+import trio.testing
 
 from fw_actors.errors import OverloadedError
+from fw_actors.store import executor as executors
 from fw_actors.store.executor import EngineCounts, Pull, ThreadExecutor, WorkItem
 
 
@@ -32,6 +36,42 @@ class DefectiveEngine:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+class PlainEngine(DefectiveEngine):
+    """An engine that runs each function without a transaction."""
+
+    def run(self, first: WorkItem, pull: Pull, empty: Callable[[], bool]) -> list[WorkItem]:
+        first.begin()
+        first.answer = outcome.Value(first.fn(None))  # type: ignore[arg-type]
+        return [first]
+
+
+async def test_executor_logs_place_of_slow_call_that_others_wait_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A hook or a job that does not return: nothing else tells for what all writes wait."""
+    monkeypatch.setattr(executors, "SLOW_SECONDS", 0.0)
+    begun, release = threading.Event(), threading.Event()
+
+    def wait(tx: object) -> None:
+        begun.set()
+        assert release.wait(60)
+
+    executor = ThreadExecutor("writer", [PlainEngine()], 10)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(executor.execute, wait, 0)
+            await trio.to_thread.run_sync(begun.wait, 60)
+            for _ in range(3):
+                nursery.start_soon(executor.execute, lambda tx: None, 0)
+            await trio.testing.wait_all_tasks_blocked()
+            release.set()
+        await executor.close()
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert re.fullmatch(
+        r"a transaction has taken \d+ s so far, in test_executor\.py, line \d+", line
+    )
 
 
 async def test_executor_refuses_call_of_failed_engine_and_serves_the_next() -> None:
