@@ -126,8 +126,11 @@ def public_url(text: str) -> str:
 
 
 def database(text: str) -> str:
-    """Read where the store is: sqlite:///path, relative to the site, or postgresql://…/name."""
-    parts = _split(text)
+    """Read where the store is: sqlite:///path, relative to the site, or postgresql://…/name.
+
+    As in libpq, several hosts, each with its port, are separated by commas.
+    """
+    parts = _split(text, several=True)
     if parts.scheme == "sqlite":
         path = text.removeprefix("sqlite:///")
         is_file = path != text and path.strip("/") and not path.endswith("/")
@@ -202,14 +205,19 @@ def clock_offset(text: str) -> float:
     return seconds
 
 
-def _split(text: str) -> SplitResult:
-    """Split a URL; white space and a port out of range are refused."""
+def _split(text: str, *, several: bool = False) -> SplitResult:
+    """Split a URL; white space and a port out of range are refused.
+
+    `several`: whether the URL may have several hosts, separated by commas.
+    """
     try:
         parts = urlsplit(text)
-        port = parts.port
+        hosts = parts.netloc.rpartition("@")[2]
+        each = hosts.split(",") if several else [hosts]
+        ports = [urlsplit(f"//{host}").port for host in each]
     except ValueError:
         raise UnusableValueError("must be a URL") from None
-    if port == 0 or any(c.isspace() for c in text):
+    if 0 in ports or any(c.isspace() for c in text):
         raise UnusableValueError("must be a URL")
     return parts
 

@@ -222,9 +222,9 @@ def connection_of(
 
     Raises: ConfigurationError for a URL with a service of its own and an sslpassword.
     """
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo  # few sites need its driver
+    from psycopg.conninfo import make_conninfo  # few sites need its driver
 
-    facts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
+    facts = {name: str(value) for name, value in _parameters(url).items()}
     password, key_password = facts.pop("password", None), facts.pop("sslpassword", None)
     passed = _without_fw(environ)
     if password is not None:
@@ -242,6 +242,19 @@ def connection_of(
 
 
 _SERVICE: Final = "fw"
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    """Return libpq's parameters from a URL.
+
+    Of several hosts, the primary is used, as by the store. A standby may lag behind it, and shows
+    no connection of the services that write.
+
+    Raises: psycopg.Error for a URL that libpq refuses.
+    """
+    from psycopg.conninfo import conninfo_to_dict  # few sites need its driver
+
+    return {"target_session_attrs": "primary", **conninfo_to_dict(url)}
 
 
 def _without_fw(environ: Mapping[str, str]) -> dict[str, str]:
@@ -532,9 +545,8 @@ def _connected(url: str) -> Iterator[Any]:
     import psycopg  # few sites need its driver
 
     try:
-        with psycopg.connect(
-            url, autocommit=True, connect_timeout=10, fallback_application_name="fw"
-        ) as connection:
+        options = {**_parameters(url), "connect_timeout": 10, "fallback_application_name": "fw"}
+        with psycopg.connect(autocommit=True, **options) as connection:
             yield connection
     except psycopg.Error as error:
         raise ConfigurationError([f"The database refused: {error}".strip()]) from None

@@ -131,9 +131,13 @@ def test_trust_proxy_refuses_other_text(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["sqlite:///data/fw.db", "sqlite:////var/lib/fw/fw.db", "postgresql://u:p@db.test:5432/fw"],
-)
+    [
+        "sqlite:///data/fw.db", "sqlite:////var/lib/fw/fw.db", "postgresql://u:p@db.test:5432/fw",
+        "postgresql://u:p@db1:5432,db2:5433,db3/fw", "postgresql://u@[::1]:5432,[::2]:5433/fw",
+    ],
+)  # fmt: skip
 def test_database_is_a_file_or_a_server(text: str) -> None:
+    """C-58. As in libpq, each of several hosts may have a port."""
     assert parsing.database(text) == text
 
 
@@ -142,7 +146,7 @@ def test_database_is_a_file_or_a_server(text: str) -> None:
     [
         "data/fw.db", "sqlite://data/fw.db", "sqlite:///", "sqlite:///:memory:", "sqlite:///data/", "sqlite:///a?b=c",
         "mysql://x/y", "postgresql://db.test", "postgresql:fw", "postgresql://db:99999/fw",
-        "sqlite:",
+        "sqlite:", "postgresql://db1:5432,db2:99999/fw", "postgresql://db1:0,db2/fw",
     ],
 )  # fmt: skip
 def test_database_refuses_other_urls(text: str) -> None:
