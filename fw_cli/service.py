@@ -24,6 +24,7 @@ from fw_cli.output import as_json, say, show_json
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
+    from fw_actors.config import Config
     from supervisors.service.background import ServiceStatus
     from supervisors.service.run import Service
     from supervisors.service.site_files import SitePaths
@@ -168,11 +169,14 @@ def stop(context: CommandContext) -> None:
 @click.command()
 @click.pass_obj
 def restart(context: CommandContext) -> None:
-    """Stop the service if it runs, and start it with the current configuration."""
+    """Stop the service if it runs, and start it with the current configuration.
+
+    A service is not stopped if the configuration or an app has errors.
+    """
     from supervisors.service import background
 
     paths = _paths(context)
-    context.config  # noqa: B018 - report configuration errors before the stop
+    _check_startable(context.config)
     click.echo(background.stop(paths, "restart").value)
     say(_sentence(_start(context, paths)))
     _warn(context)
@@ -284,6 +288,23 @@ def _start(context: CommandContext, paths: SitePaths) -> ServiceStatus:
     command = [sys.executable, "-P", "-m", "fw_cli", "serve"]
     environ = {**context.environ, "FW_CONFIG": str(context.config.file)}
     return background.start(paths, command, environ)
+
+
+def _check_startable(config: Config) -> None:
+    """Import and open what the configuration names, as a start does, so that an error leaves the
+    running service alone.
+
+    Raises: ConfigurationError.
+    """
+    from fw_actors.hashing.breached import BreachedPasswords
+    from fw_actors.mail import load_method
+    from fw_actors.ops.site import make_registry
+
+    make_registry(config)
+    if config.mail.transport == "method" and config.mail.method is not None:
+        load_method(config.mail.method)
+    if config.auth.breached_passwords is not None:
+        BreachedPasswords(config.folder / config.auth.breached_passwords)
 
 
 def _warn(context: CommandContext) -> None:

@@ -121,6 +121,29 @@ def test_stop_works_despite_broken_configuration(fw: CommandLine) -> None:
     assert fw.done("stop") == "stopped\n"
 
 
+@pytest.mark.parametrize(
+    ("policy", "method", "reason"),
+    [
+        ('{"apps": ["broken"]}', "", "apps: broken cannot be imported"),
+        ("{}", "broken.send", "FW_MAIL_METHOD: broken cannot be imported"),
+        ('{"auth": {"breachedPasswords": "none.txt"}}', "", "none.txt cannot be read"),
+    ],
+)
+def test_restart_keeps_service_if_app_or_file_of_policy_is_unusable(
+    fw: CommandLine, policy: str, method: str, reason: str
+) -> None:
+    """Such an error would leave the site without a service."""
+    fw.done("start")
+    before = facts(fw)
+    (fw.folder / "fw.json").write_text(policy)
+    (fw.folder / "broken.py").write_text("raise RuntimeError\n")
+    if method:
+        fw.environ.update(FW_MAIL_TRANSPORT="method", FW_MAIL_METHOD=method)
+    assert reason in fw.refused("restart")
+    assert facts(fw) == before
+    fw.done("stop")
+
+
 def test_start_reports_configuration_problem(fw: CommandLine) -> None:
     assert "FW_LOG" in fw.refused("start", FW_LOG="pigeon")
     assert not (fw.folder / "data").exists()
