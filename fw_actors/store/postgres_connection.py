@@ -429,25 +429,29 @@ class ReconnectBackoff:
         self._lock = threading.Lock()
         self._failures = 0
         self._again = 0.0
+        self._reasons: set[str] = set()
 
     def remaining(self) -> float:
         """Return the seconds until the next attempt is allowed."""
         with self._lock:
             return self._again - time.monotonic() if self._failures else 0.0
 
-    def failed(self) -> bool:
-        """Count a failure; return whether it is the first since the last success."""
+    def failed(self, reason: str = "") -> bool:
+        """Count a failure; return whether it is the first of its reason since the last success."""
         with self._lock:
             doublings = min(self._failures, _MAX_DOUBLINGS)
             wait = min(FIRST_WAIT_SECONDS * 2**doublings, MAX_WAIT_SECONDS)
             self._failures += 1
             self._again = time.monotonic() + wait
-            return self._failures == 1
+            is_new = reason not in self._reasons
+            self._reasons.add(reason)
+            return is_new
 
     def succeeded(self) -> bool:
         """Forget the failures; return whether there were any."""
         with self._lock:
             had, self._failures = self._failures > 0, 0
+            self._reasons.clear()
             return had
 
 
@@ -532,8 +536,9 @@ class ConnectionPool:
         try:
             connection = PostgresConnection(self._settings)
         except (psycopg.Error, ConfigurationError) as error:
-            if self._backoff.failed():
-                _log.warning("the database cannot be reached: %s", one_line(error))
+            reason = one_line(error)
+            if self._backoff.failed(reason):
+                _log.warning("the database cannot be reached: %s", reason)
             raise OverloadedError(UNREACHABLE) from None
         if self._backoff.succeeded():
             _log.warning("the database can be reached again")
