@@ -56,6 +56,13 @@ class Child(Protocol):
         """Return the child as a node of the tree; None if the supervisor should create it."""
 
 
+class ExternalFailure(Exception):
+    """Raised by the task of a child whose failure happened outside this process.
+
+    It is logged without a traceback, which would show only where this process noticed the failure.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
     """One child as data. Made by `actor_child`, `pool_child`, `task_child`, `supervisor_child`.

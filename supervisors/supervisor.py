@@ -34,7 +34,7 @@ from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.deadlock import waiting_for
 from fw_actors.runtime.errors import StartOverdueError
 from fw_actors.runtime.supervision import FailureHistory
-from supervisors.children import ActorSpec, ActorT, ChildSpec
+from supervisors.children import ActorSpec, ActorT, ChildSpec, ExternalFailure
 from supervisors.events import ChildEnded, RestartDue
 from supervisors.strategies import (
     Escalate,
@@ -419,6 +419,6 @@ class Supervisor:
             supervisor=self.name,
             child=member.spec.id,
             error=reason,
-            exc_info=error,
+            exc_info=None if isinstance(error, ExternalFailure) else error,
         )
         self._runtime.events.emit(EventKind.CHILD_FAILED, member.spec.id, reason=reason)

@@ -25,7 +25,7 @@ import trio
 from fw_actors import __version__
 from fw_actors.config import Config
 from fw_actors.runtime import Log, SystemClock, SystemEntropy, open_runtime
-from supervisors.children import task_child
+from supervisors.children import ExternalFailure, task_child
 from supervisors.service.control_channel import (
     GATHER_SECONDS,
     HEALTH_CHECK,
@@ -64,7 +64,7 @@ CHECK_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = GRACEFUL_SECONDS + KILL_SECONDS
 
 
-class ProcessEnded(ServiceError):
+class ProcessEnded(ServiceError, ExternalFailure):
     """Raised in the supervisor for a process that ended unexpectedly or with an error."""
 
     def __init__(self, number: int, pid: int, code: int) -> None:

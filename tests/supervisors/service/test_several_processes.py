@@ -223,7 +223,8 @@ def test_receiver_pause_applies_to_all_processes(site: LiveSite, cookie: dict[st
 def test_killed_process_is_replaced_while_others_serve(
     site: LiveSite, cookie: dict[str, str]
 ) -> None:
-    """Nothing that was committed is lost (O-34, O-44)."""
+    """Nothing that was committed is lost (O-34, O-44). The log says how the process ended, without
+    a traceback, which would report a defect of the supervisor."""
     before = pids(site)
     with LiveReceiver() as receiver, client_of(site, cookie, 1) as one:
         hook = make_webhook(one, receiver.url)
@@ -245,6 +246,8 @@ def test_killed_process_is_replaced_while_others_serve(
         eventually(lambda: len(set(receiver.ids)) == 6)
         one.delete(f"/api/resource/Webhook/{hook}")
     assert pids(site)[1] == before[1]
+    assert f"process 2 (pid {before[2]}) was ended by SIGKILL" in log_of(site)
+    assert "Traceback" not in log_of(site)
     assert samples(text, "fw_process_restarts_total") == {
         'fw_process_restarts_total{process="1"}': 0.0,
         'fw_process_restarts_total{process="2"}': 1.0,
