@@ -75,8 +75,7 @@ def one_of(*choices: Word) -> Callable[[str], Word]:
     def parse(text: str) -> Word:
         found = by_name.get(text.lower())
         if found is None:
-            shown = text[:40].encode("ascii", "backslashreplace").decode()
-            raise UnusableValueError(f"must be one of {', '.join(choices)}, not {shown!r}")
+            raise UnusableValueError(f"must be one of {', '.join(choices)}, not {text[:40]!a}")
         return found
 
     return parse
@@ -238,7 +237,7 @@ def _network(text: str) -> IPv4Network | IPv6Network:
         ) from None
     if isinstance(network, IPv6Network):
         mapped = network.network_address.ipv4_mapped
-        if mapped is not None and network.prefixlen >= 96:
+        if mapped is not None:  # without host bits, so that its prefix has at least 96 bits
             return IPv4Network((mapped, network.prefixlen - 96))
     return network
 

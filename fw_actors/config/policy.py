@@ -178,7 +178,7 @@ class ProxyKind:
             return None
         try:
             parts = urlsplit(value if isinstance(value, str) else "")
-            whole = bool(parts.scheme == "http" and parts.hostname and parts.port)
+            whole = bool(parts.scheme == "http" and parts.port)
         except ValueError:
             return _NO_PROXY
         if not whole or not _is_host_or_network(parts.hostname or "") or parts.username is not None:

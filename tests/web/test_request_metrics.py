@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import structlog
 
+from fw_actors.config import ProxyTrustPolicy
 from tests.web.client import AppClient
+from tests.web.fakes import FakeGateway, app_of
 
 
 async def numbers(client: AppClient) -> dict[str, float]:
@@ -34,6 +36,14 @@ async def test_request_metrics_counts_ignored_forwarding_headers(
     await client.ask("GET", "/api/health", headers=[(header, "10.0.0.1")])
     await client.ask("GET", "/api/health", headers=[("X-Other", "10.0.0.1")])
     assert (await numbers(client))["fw_forwarded_ignored_total"] == 1
+
+
+async def test_request_metrics_counts_no_forwarding_header_of_a_trusted_proxy(
+    gateway: FakeGateway,
+) -> None:
+    client = AppClient(app_of(gateway, trust=ProxyTrustPolicy(every_peer=True)))
+    await client.ask("GET", "/api/health", headers=[("X-Forwarded-For", "10.0.0.1")])
+    assert (await numbers(client))["fw_forwarded_ignored_total"] == 0
 
 
 async def test_request_log_is_one_line_without_query_and_body(client: AppClient) -> None:

@@ -16,6 +16,7 @@ from fw_actors.config.parsing import parse_dotenv
         ("  A = two words  ", "two words"),
         ("A=", ""),
         ("A=   ", ""),
+        ('A = "two words"', "two words"),
         ('A=""', ""),
         ("A=''", ""),
         ("A='it\"s'", 'it"s'),

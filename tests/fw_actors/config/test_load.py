@@ -197,11 +197,20 @@ def test_policy_file_missing_is_refused(site: Path, name: str) -> None:
     assert str(site / name) in only_problem(site, FW_CONFIG=name)
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"), [(".", "Is a directory"), ("zero\0.json", "embedded null byte")]
+)
+def test_policy_file_unreadable_is_refused_with_reason(site: Path, name: str, reason: str) -> None:
+    assert only_problem(site, FW_CONFIG=name).endswith(f": it cannot be read: {reason}")
+
+
 def test_policy_file_must_be_utf_8_of_limited_size(site: Path) -> None:
     (site / "fw.json").write_bytes(b'{"site": {"name": "\xff"}}')
     assert "not UTF-8 at byte 19" in only_problem(site)
     (site / "fw.json").write_bytes(b"{}" + b" " * (1 << 20))
     assert "larger than 1 MiB" in only_problem(site)
+    (site / "fw.json").write_bytes(b"{}" + b" " * ((1 << 20) - 2))
+    assert load({}, site).file == site / "fw.json"
 
 
 def test_policy_and_env_file_may_begin_with_a_bom(site: Path) -> None:
@@ -257,6 +266,15 @@ def test_variables_refuse_bytes_that_are_not_utf_8(site: Path, name: str) -> Non
     assert "hidden" not in problem
 
 
+def test_variables_refuse_control_characters(site: Path) -> None:
+    problem = only_problem(site, FW_DATABASE="sqlite:///data/a\x07b.db")
+    assert problem == "environment: FW_DATABASE must not contain control characters"
+
+
+def test_outer_white_space_of_a_variable_is_ignored(site: Path) -> None:
+    assert load({"FW_LOG": " json\r\n"}, site).deployment.log_format == "json"
+
+
 def test_clock_offset_is_refused_outside_development_mode(site: Path) -> None:
     """A clock offset is for development mode only, and refused at load otherwise (C-63)."""
     assert "FW_CLOCK_OFFSET" in only_problem(site, FW_CLOCK_OFFSET="0")
@@ -272,6 +290,12 @@ def test_mail_transport_requires_its_host_or_function(site: Path) -> None:
     assert "FW_MAIL_METHOD" in only_problem(site, FW_MAIL_TRANSPORT="method")
 
 
+def test_mail_transport_method_is_accepted_with_its_function(site: Path) -> None:
+    """The transport `method` calls FW_MAIL_METHOD (C-65)."""
+    mail = load({"FW_MAIL_TRANSPORT": "method", "FW_MAIL_METHOD": "shop.mail.send"}, site).mail
+    assert (mail.transport, mail.method) == ("method", "shop.mail.send")
+
+
 @pytest.mark.parametrize("name", ["FW_SMTP_USER", "FW_SMTP_PASSWORD"])
 def test_smtp_account_requires_user_and_password(site: Path, name: str) -> None:
     assert load({name: "x"}, site).mail.transport == "log"
@@ -283,6 +307,30 @@ def test_smtp_account_requires_user_and_password(site: Path, name: str) -> None:
 def test_smtp_port_defaults_by_security(site: Path, security: str, port: int) -> None:
     assert load({"FW_SMTP_SECURITY": security}, site).mail.port == port
     assert load({"FW_SMTP_SECURITY": security, "FW_SMTP_PORT": "26"}, site).mail.port == 26
+
+
+@pytest.mark.parametrize("port", [1, 65_535])
+def test_smtp_port_is_from_1_to_65535(site: Path, port: int) -> None:
+    assert load({"FW_SMTP_PORT": str(port)}, site).mail.port == port
+    outside = "0" if port == 1 else "65536"
+    assert "FW_SMTP_PORT must be" in only_problem(site, FW_SMTP_PORT=outside)
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("FW_MODE", "production development"),
+        ("FW_LOG", "text json"),
+        ("FW_LOG_LEVEL", "debug info warning error"),
+        ("FW_MAIL_TRANSPORT", "log"),
+        ("FW_WEBHOOKS", "on off"),
+        ("FW_TRUST_PROXY", "on off"),
+    ],
+)
+def test_variables_accept_each_of_their_words(site: Path, variable: str, words: str) -> None:
+    """Also the default, which an operator may spell out (C-54 to C-71)."""
+    for word in words.split():
+        load({variable: word}, site)
 
 
 # -- process and .env
@@ -309,8 +357,9 @@ def test_unreadable_env_file_is_a_problem(site: Path) -> None:
 def test_login_variables_override_the_policy_field_by_field(site: Path) -> None:
     r"""The environment wins over the policy file field by field (A-343); `\n` in it is a line break
     (C-71)."""
-    policy(site, {"login": {"notice": "file", "demoUser": "file", "demoPassword": "file \\n"}})
+    policy(site, {"login": {"notice": r"C:\new", "demoUser": "file", "demoPassword": "file \\n"}})
     (site / ".env").write_text("FW_LOGIN_DEMO_USER=env file\n")
+    assert load({}, site).login.notice == r"C:\new"
     login = load({"FW_LOGIN_NOTICE": r"one\ntwo"}, site).login
     assert (login.notice, login.demo_user) == ("one\ntwo", "env file")
     assert login.demo_password == "file \\n"
@@ -326,6 +375,26 @@ def test_empty_login_variable_switches_the_field_off(site: Path) -> None:
 
 def test_login_variable_is_checked_like_the_policy(site: Path) -> None:
     assert "FW_LOGIN_DEMO_USER" in only_problem(site, FW_LOGIN_DEMO_USER="a\x07b")
+    problem = only_problem(site, FW_LOGIN_DEMO_USER="x" * 321)
+    assert problem == "environment: FW_LOGIN_DEMO_USER must have at most 320 characters"
+
+
+def test_short_secrets_are_named_by_their_variables(site: Path) -> None:
+    """fw doctor names them. An empty value is none, and the Vault key has a rule of its own."""
+    config = load(
+        {
+            "FW_SECRET_KEY": "short", "FW_SECRET_STRIPE": " 123 ", "FW_SECRET_CRM": "1234",
+            "FW_SECRET_BLANK": "  ", "FW_SECRET_A": "a", "FW_SMTP_USER": "fw",
+            "FW_SMTP_PASSWORD": "s", "FW_DATABASE": "postgresql://fw:db@db.test/fw",
+            "FW_OUTGOING_PROXY_AUTH": "fw:abc",
+        },
+        site,
+    )  # fmt: skip
+    assert config.names_of_short_secrets(4) == (
+        "FW_DATABASE", "FW_SMTP_PASSWORD", "FW_OUTGOING_PROXY_AUTH", "FW_SECRET_A",
+        "FW_SECRET_STRIPE",
+    )  # fmt: skip
+    assert config.names_of_short_secrets(1) == ()
 
 
 # -- secrets
@@ -366,6 +435,11 @@ def test_vault_key_is_no_secret_of_apps(site: Path) -> None:
     """`fw.secret("key")` is refused (D-200)."""
     secrets = load({"FW_SECRET_KEY": "k" * 40}, site).secrets
     assert (secrets.key, secrets.get("key")) == ("k" * 40, None)
+
+
+def test_hidden_values_have_no_empty_one(site: Path) -> None:
+    """An empty text stands in every text, and would be scrubbed from it."""
+    assert load({"FW_SECRET_STRIPE": ""}, site).hidden() == ()
 
 
 def test_empty_secret_counts_as_unset(site: Path) -> None:

@@ -65,10 +65,17 @@ def test_outgoing_reads_policy_and_proxy(tmp_path: Path) -> None:
         ({"proxy": "http://proxy:99999"}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxy": "http://proxy:1/path"}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxy": "http://proxy:1#part"}, "ops.outgoing.proxy must be a URL such as"),
+        ({"proxy": "http://proxy:1?query"}, "ops.outgoing.proxy must be a URL such as"),
+        ({"proxy": "http://:1"}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxy": "http://a b:1"}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxy": f"http://{'a' * 64}:1"}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxy": 1}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxyExcept": "localhost"}, "ops.outgoing.proxyExcept must be a list of hosts"),
+        (
+            {"proxyExcept": ["a-host", 5]},
+            "ops.outgoing.proxyExcept must contain hosts, domains such as .example.org or networks "
+            "such as 10.0.0.0/8; entry 2 is not one",
+        ),
         ({"proxyExcept": ["a b"]}, "ops.outgoing.proxyExcept must contain hosts, domains such as"),
         (
             {"proxyExcept": ["10.1.2.3/8"]},
@@ -89,7 +96,18 @@ def test_outgoing_malformed_is_refused_with_its_key(
     assert problem in str(caught.value)
 
 
-@pytest.mark.parametrize("credentials", ["fw", ":word", "fw:"])
+def test_outgoing_takes_lists_of_100_entries(tmp_path: Path) -> None:
+    lists = {"allow": ["10.0.0.0/8"] * 100, "proxyExcept": ["a-host"] * 100}
+    outgoing = load(write(tmp_path, lists), tmp_path).ops.outgoing
+    assert (len(outgoing.allow), len(outgoing.proxy_except)) == (100, 100)
+
+
+def test_outgoing_proxy_url_may_end_with_a_slash(tmp_path: Path) -> None:
+    config = load(write(tmp_path, {"proxy": "http://proxy.example.org:3128/"}), tmp_path)
+    assert config.egress_proxy == EgressProxy("proxy.example.org", 3128, None, ())
+
+
+@pytest.mark.parametrize("credentials", ["fw", ":word", "fw:", "fw:wo\u2028rd"])
 def test_outgoing_proxy_credentials_malformed_are_refused_unshown(
     tmp_path: Path, credentials: str
 ) -> None:

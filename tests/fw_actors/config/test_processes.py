@@ -37,6 +37,7 @@ def test_process_configuration_has_its_share_of_the_limits(tmp_path: Path) -> No
         ops={"processes": 3, "deliveryConcurrency": 10, "perReceiverConcurrency": 4},
     )
     own = [config.for_process(ProcessPlace(number, 3)) for number in (1, 2, 3)]
+    assert [each.place.number for each in own] == [1, 2, 3]
     assert [each.web.max_requests for each in own] == [34, 33, 33]
     assert [each.ops.delivery_concurrency for each in own] == [4, 3, 3]
     assert [each.ops.per_receiver_concurrency for each in own] == [2, 1, 1]
@@ -57,8 +58,12 @@ def test_process_count_above_a_limit_is_refused(
     with pytest.raises(ConfigurationError) as refused:
         config_of(tmp_path, **sections)
     [problem] = refused.value.problems
-    assert "ops.processes must not exceed" in problem
-    assert "3 is more than 2" in problem
+    [(section, keys)] = limits.items()
+    [name] = keys
+    assert f"ops.processes must not exceed {section}.{name}, which the processes share" in problem
+    assert problem.endswith("3 is more than 2")
+    sections["ops"]["processes"] = 2
+    assert config_of(tmp_path, **sections).processes == 2
 
 
 def test_process_count_auto_is_the_cores_within_the_limits(

@@ -114,6 +114,7 @@ def test_bind_refuses_other_text(text: str) -> None:
         ("10.0.0.0/8,::1", False, ["10.0.0.0/8", "::1/128"]),
         ("10.1.2.3 , fd00::/8", False, ["10.1.2.3/32", "fd00::/8"]),
         ("::ffff:10.0.0.0/104", False, ["10.0.0.0/8"]),
+        ("::ffff:0:0/96", False, ["0.0.0.0/0"]),
     ],
 )
 def test_trust_proxy_is_on_off_or_networks(
@@ -145,6 +146,7 @@ def test_database_is_a_file_or_a_server(text: str) -> None:
     "text",
     [
         "data/fw.db", "sqlite://data/fw.db", "sqlite:///", "sqlite:///:memory:", "sqlite:///data/", "sqlite:///a?b=c",
+        "sqlite:///a#b", "postgresql://db.test/f w",
         "mysql://x/y", "postgresql://db.test", "postgresql:fw", "postgresql://db:99999/fw",
         "sqlite:", "postgresql://db1:5432,db2:99999/fw", "postgresql://db1:0,db2/fw",
     ],
@@ -188,12 +190,13 @@ def test_argon2_refuses_other_costs(text: str) -> None:
     refuses(parsing.argon2, text)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("-61", -61.0), ("172800.5", 172800.5)])
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("-61", -61.0), ("172800.5", 172800.5),
+                                               ("-3162240000", -3162240000.0)])  # fmt: skip
 def test_clock_offset_is_a_number_of_seconds(text: str, seconds: float) -> None:
     assert parsing.clock_offset(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-inf", "1e300", "4e9"])
+@pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-inf", "1e300", "3162240001"])
 def test_clock_offset_refuses_other_text(text: str) -> None:
     refuses(parsing.clock_offset, text)
 
@@ -224,6 +227,12 @@ def test_host_refuses_other_text(text: str) -> None:
 @pytest.mark.parametrize("text", ["0", "65536", "99999", "+1", "1.0", "", "1" * 5000])
 def test_whole_refuses_numbers_out_of_range(text: str) -> None:
     refuses(parsing.whole(1, 65535), text)
+
+
+def test_word_of_variable_is_shown_cut_and_in_ascii() -> None:
+    with pytest.raises(UnusableValueError) as refused:
+        parsing.one_of("on", "off")("ö" + "x" * 50)
+    assert str(refused.value) == rf"must be one of on, off, not '\xf6{'x' * 39}'"
 
 
 @pytest.mark.parametrize("read", READERS)

@@ -178,6 +178,21 @@ def test_environment_names_client_certificates(tmp_path: Path) -> None:
     assert list(env.warnings()) == []
 
 
+def test_empty_client_certificate_overrides_the_env_file(tmp_path: Path) -> None:
+    """An empty variable switches off what the file names (C-51)."""
+    file = Source(".env", {"FW_CLIENT_CERT_ERP": "erp.pem", "FW_CLIENT_CERT_CRM": "crm.pem"})
+    env = Environment({"FW_CLIENT_CERT_ERP": ""}, file)
+    assert list(env.client_certificates(tmp_path)) == ["CRM"]
+    assert env.problems == []
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\udcff"])
+def test_client_certificate_must_be_a_path(tmp_path: Path, path: str) -> None:
+    env = Environment({"FW_CLIENT_CERT_ERP": path}, Source(".env", {}))
+    assert env.client_certificates(tmp_path) == {}
+    assert env.problems == ["environment: FW_CLIENT_CERT_ERP must be a path"]
+
+
 def with_certificates(folder: Path, *certificates: ClientCertificate) -> Config:
     return replace(
         make_config(folder), client_certificates={each.name: each for each in certificates}

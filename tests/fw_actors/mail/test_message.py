@@ -70,6 +70,17 @@ def test_mail_header_may_have_encoded_words(sender: str) -> None:
     assert mail["To"] == "anna@example.test"
 
 
+def test_mail_sender_name_refuses_encoded_control_character() -> None:
+    """The name is decoded before the header is written (O-60)."""
+    with pytest.raises(UnsafeHeaderError, match="From"):
+        as_email(message(), sender="=?utf-8?q?De=00sk?= <desk@x.test>", now=0, unique="u")
+
+
+def test_mail_sender_address_has_no_encoded_word() -> None:
+    with pytest.raises(UnsafeHeaderError, match="sender"):
+        as_email(message(), sender="desk@=?utf-8?q?x=2Etest?=", now=0, unique="u")
+
+
 def test_mail_message_repr_hides_text_and_link() -> None:
     assert "token" not in repr(message())
     assert "html" not in repr(message())

@@ -84,7 +84,7 @@ def test_mail_greeting_works_without_full_name() -> None:
 @pytest.mark.parametrize(
     ("minutes", "expected"),
     [(1, "1 minute"), (45, "45 minutes"), (60, "1 hour"), (90, "90 minutes"), (120, "2 hours"),
-     (1440, "24 hours"), (4320, "3 days"), (4380, "73 hours")],
+     (1440, "24 hours"), (2880, "2 days"), (4320, "3 days"), (4380, "73 hours")],
 )  # fmt: skip
 def test_mail_states_duration_in_largest_exact_unit(minutes: int, expected: str) -> None:
     assert f"within {expected}." in render(Template.RECOVERY, values(minutes=minutes)).text

@@ -164,6 +164,26 @@ def test_policy_text_refuses_control_characters(section: str, key: str) -> None:
         assert f"{section}.{key}" in only_problem({section: {key: other}})
 
 
+def test_policy_site_name_has_1_to_140_characters() -> None:
+    assert policy_of({"site": {"name": "x" * 140}}).problems == ()
+    assert "at most 140 characters" in only_problem({"site": {"name": "x" * 141}})
+    assert "site.name must not be blank" in only_problem({"site": {"name": " \u3000"}})
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(-1, "-1"), (1.5, "1.5"), (None, "null"), (True, "true"), ("9", "text"), ([9], "a list")],
+)
+def test_policy_shows_a_wrong_number_but_no_other_value(value: object, shown: str) -> None:
+    assert only_problem({"auth": {"sessionDays": value}}).endswith(f", not {shown}")
+
+
+def test_policy_shows_a_long_number_cut() -> None:
+    problem = only_problem({"auth": {"sessionDays": 10**300}})
+    assert problem.endswith("0000…")
+    assert len(problem) < 120
+
+
 def test_policy_allows_line_breaks_only_in_notice() -> None:
     assert not policy_of({"login": {"notice": "one\n\ttwo\r\n"}}).problems
     assert "login.demoUser" in only_problem({"login": {"demoUser": "one\ntwo"}})
