@@ -174,6 +174,7 @@ async def test_app_logs_a_defect_and_shows_only_the_request_id(
     assert [(line["event"], line["request_id"]) for line in failed] == [
         ("web.request_failed", "r-1")
     ]
+    assert failed[0]["exc_info"] is gateway.refuse
     assert gateway.defects == [("POST /api/login", gateway.refuse, "r-1")]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import structlog
+import trio
+from trio.testing import MockClock
 
 from fw_actors.config import ProxyTrustPolicy
 from tests.web.client import AppClient
-from tests.web.fakes import FakeGateway, app_of
+from tests.web.fakes import FakeGateway, HeldGateway, app_of
 
 
 async def numbers(client: AppClient) -> dict[str, float]:
@@ -53,3 +55,16 @@ async def test_request_log_is_one_line_without_query_and_body(client: AppClient)
     assert (line["method"], line["path"], line["log_level"]) == ("POST", "/api/login", "info")
     assert {"request_id", "status", "user", "address", "duration_ms"} <= set(line)
     assert "s3cret" not in repr(lines)
+
+
+async def test_request_log_has_duration_in_milliseconds(autojump_clock: MockClock) -> None:
+    gateway = HeldGateway()
+    client = AppClient(app_of(gateway))
+    with structlog.testing.capture_logs() as lines:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.ask, "POST", "/api/login", {"usr": "anna", "pwd": "x"})
+            await gateway.began.wait()
+            await trio.sleep(1.25)
+            gateway.release.set()
+    (line,) = [line for line in lines if line["event"] == "web.request"]
+    assert line["duration_ms"] == 1250.0

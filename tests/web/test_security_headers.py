@@ -137,6 +137,7 @@ async def test_headers_of_invalid_requests_are_those_of_all(
     (rejected,) = [each for each in logs if each["event"] == "web.rejected"]
     assert rejected["request_id"] == found["x-request-id"]
     assert (rejected["status"], rejected["log_level"]) == (status, "debug")
+    assert rejected["address"]
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "null"])
