@@ -48,7 +48,7 @@ _DISABLED: Final = Statement(
     _OF_WEBHOOKS.where(_W.enabled == 0, _HEALTH.disabled == _HEALTH.failing_since)
 )
 
-_MAX_NAMED_WEBHOOKS: Final = 5
+_MAX_NAMED: Final = 5
 CERTIFICATE_DAYS: Final = 30
 
 
@@ -155,17 +155,17 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
 def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
     """Report Webhooks whose documents have values that cannot be used, or not for long."""
     if facts.lost_certificates:
-        names = ", ".join(facts.lost_certificates[:_MAX_NAMED_WEBHOOKS])
         yield problem(
-            f"Webhooks whose client certificate cannot be used: {names}",
+            f"Webhooks whose client certificate cannot be used: {_named(facts.lost_certificates)}",
             "Their attempts fail. FW_CLIENT_CERT_<NAME> and FW_CLIENT_KEY_<NAME> must name files "
             "in PEM, without a password, that this user may read.",
         )
-    yield from _odd(
-        facts.ending_certificates,
-        f"client certificates that have expired or expire within {CERTIFICATE_DAYS} days",
-        "Renew the files; the next new connection uses them, without a restart.",
-    )
+    if facts.ending_certificates:
+        yield warning(
+            f"client certificates that have expired or expire within {CERTIFICATE_DAYS} days: "
+            f"{_named(facts.ending_certificates)}",
+            "Renew the files; the next new connection uses them, without a restart.",
+        )
     low, high = KEY_BYTES
     yield from _odd(
         facts.odd_secrets,
@@ -196,9 +196,14 @@ def _shown(webhooks: Sequence[WebhookSince]) -> list[dict[str, str]]:
 
 def _odd(names: tuple[str, ...], what: str, todo: str) -> Iterator[Finding]:
     if names:
-        unnamed = len(names) - _MAX_NAMED_WEBHOOKS
-        more = f" and {unnamed} more" if unnamed > 0 else ""
-        yield warning(f"{what}: Webhook {', '.join(names[:_MAX_NAMED_WEBHOOKS])}{more}", todo)
+        yield warning(f"{what}: Webhook {_named(names)}", todo)
+
+
+def _named(names: tuple[str, ...]) -> str:
+    """Return the first names in a list, and the number of the others."""
+    unnamed = len(names) - _MAX_NAMED
+    more = f" and {unnamed} more" if unnamed > 0 else ""
+    return f"{', '.join(names[:_MAX_NAMED])}{more}"
 
 
 def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:

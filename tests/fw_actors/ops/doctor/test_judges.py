@@ -95,6 +95,17 @@ def test_doctor_names_up_to_five_misconfigured_webhooks(kind: str) -> None:
     assert finding.endswith("Webhook a, b, c, d, e and 2 more")
 
 
+def test_doctor_names_client_certificates_that_end_and_webhooks_whose_is_lost() -> None:
+    """A certificate is not named like a Webhook; one may serve several."""
+    names = tuple("abcdefg")
+    facts = WebhookFacts(False, 7, 0, 0, lost_certificates=names, ending_certificates=("ERP",))
+    section = evaluate_webhooks(facts)
+    assert only(section, Level.PROBLEM).endswith("cannot be used: a, b, c, d, e and 2 more")
+    assert only(section, Level.WARNING) == (
+        "client certificates that have expired or expire within 30 days: ERP"
+    )
+
+
 @pytest.mark.parametrize(
     ("mail", "facts", "host", "level", "word"),
     [
