@@ -8,9 +8,11 @@ from sqlalchemy.sql import ClauseElement
 
 from fw_actors.ops.console_facts import backlog
 from fw_actors.ops.site import Site
-from fw_actors.store import Tx, jobs
+from fw_actors.store import QueueStats, Tx, jobs
 from fw_actors.store.schema import LOGIN_ATTEMPT
 from tests.fw_actors.virtual_site_kit import VirtualSite
+
+BUILT_IN = ("webhook", "mail", "app")
 
 
 def _run(statement: ClauseElement, tx: Tx) -> None:
@@ -21,6 +23,7 @@ async def test_backlog_lists_known_queues_even_if_empty(site: VirtualSite) -> No
     store = site.site.store
     await store.write(lambda tx: jobs.enqueue(tx, queue="a later one"))
     found = await store.read(backlog)
+    assert found.queues[:3] == tuple(QueueStats(n, 0, 0, 0, 0, 0.0) for n in BUILT_IN)
     assert [(row.queue, row.ready) for row in found.queues] == [
         ("webhook", 0), ("mail", 0), ("app", 0), ("a later one", 1),
     ]  # fmt: skip

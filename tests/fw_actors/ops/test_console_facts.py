@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
+from fw_actors.access.attempts import IDENTIFIER as IDENTIFIER_KIND
+from fw_actors.access.attempts import counter_key
 from fw_actors.ops.console_facts import ConsoleFacts, StoreFacts
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.store import Tx
-from fw_actors.store.schema import JOB
+from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT
 from fw_actors.webhooks.health import add_tallies, tallies_of
 from tests.fw_actors.virtual_site_kit import VirtualSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
-FAILED = DeliveryStatus.FAILED
+FAILED, SENT = DeliveryStatus.FAILED, DeliveryStatus.SENT
 
 
 async def facts(site: VirtualSite) -> StoreFacts:
@@ -102,6 +104,67 @@ async def test_console_facts_sum_waiting_deliveries_and_failures_per_receiver(
     assert (found.origin, found.webhooks, found.waiting) == ("https://receiver.test:443", 2, 4)
     assert (found.failures, found.failing_since, found.last_error) == (3, now, "status: 503")
     assert (found.more_wait, found.last_success) == (False, None)
+
+
+async def test_console_facts_of_a_receiver_are_those_of_all_its_webhooks(
+    site: VirtualSite,
+) -> None:
+    """The latest success of any counts, and a Webhook whose deliveries are not counted to their
+    end."""
+    hooks = [await site.subscribe(url=f"https://receiver.test/{path}") for path in "abc"]
+    await emitted(site, 10)
+    await site.sql(
+        "INSERT INTO fw_job (queue, partition, subject, created, next_at)"
+        " SELECT a.queue, a.partition, 'x', a.created, a.next_at FROM fw_job a, fw_job b, fw_job c"
+        " WHERE a.partition = :hook AND b.partition = :hook AND c.partition = :hook",
+        hook=hooks[1],
+    )
+    now = site.site.clock.now()
+    ends = [(hooks[0], SENT, now - 5, ""), (hooks[1], SENT, now, ""), (hooks[2], SENT, now - 9, "")]
+    await site.site.store.write(lambda tx: add_tallies(tx, tallies_of(ends)))
+    (found,) = (await facts(site)).receivers
+    assert (found.waiting, found.more_wait, found.last_success) == (1_020, True, now)
+
+
+async def test_console_facts_leave_out_webhooks_without_a_receiver(site: VirtualSite) -> None:
+    """A URL that is damaged in the store names none."""
+    await site.subscribe()
+    await site.sql("UPDATE doc_webhook SET url = :url", url="nowhere")
+    assert (await facts(site)).receivers == []
+
+
+async def test_console_facts_list_the_latest_failures_only(site: VirtualSite) -> None:
+    hook = await site.subscribe()
+    names = await emitted(site, 4)
+    for at, status in enumerate(("Failed", "Retrying", "Sent", "Failed")):
+        error = None if at == 3 else "503"
+        await end(site, names[at], status=status, last_attempt=100 + at, error=error)
+    found = (await facts(site)).failed
+    assert [(each.delivery, each.webhook, each.error, each.at) for each in found] == [
+        (names[3], hook, "", 103),
+        (names[0], hook, "503", 100),
+    ]
+    assert {each.event for each in found} == {"note.shared"}
+
+
+async def test_console_facts_name_the_account_of_a_locked_identifier(site: VirtualSite) -> None:
+    """An identifier that no account has is unknown: typed text is never stored."""
+    until = site.site.clock.now() + 1000
+
+    def lock(tx: Tx) -> None:
+        tx.run(IDENTIFIER.insert().values(key="ann@x.test", user="ann"))
+        for at, identifier in enumerate(("ann@x.test", "nobody")):
+            key = counter_key(site.site.installation_key, IDENTIFIER_KIND, identifier)
+            row = {"id": identifier, "key": key, "at": 0, "state": 1, "until": until - at}
+            tx.run(LOGIN_ATTEMPT.insert().values(**row))
+
+    await site.site.store.write(lock)
+    locks = (await facts(site)).locks
+    assert [(each.account, each.identifier, each.until) for each in locks] == [
+        ("ann", "ann@x.test", until),
+        ("", "", until - 1),
+    ]
+    assert len({each.key for each in locks}) == 2
 
 
 async def due_in(site: VirtualSite, delivery: str, ms: int, lease: str | None = None) -> None:
