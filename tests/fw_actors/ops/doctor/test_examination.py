@@ -11,13 +11,20 @@ import trio
 from fw_actors.config import LoginPolicy
 from fw_actors.ops.doctor import examine
 from fw_actors.ops.doctor.access import DemoFacts, sign_in_facts
-from fw_actors.ops.doctor.delivery import queue_facts, webhook_facts
+from fw_actors.ops.doctor.delivery import WebhookSince, queue_facts, webhook_facts
+from fw_actors.ops.doctor.system import (
+    ClockFacts,
+    MailFacts,
+    clock_facts,
+    database_facts,
+    mail_facts,
+)
 from fw_actors.ops.stored_secrets import BATCH, secret_facts
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Level, ServiceState
 from fw_actors.store import jobs
 from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
-from tests.fw_actors.webhooks.claim_kit import ScriptedDeliveries
+from tests.fw_actors.webhooks.claim_kit import ClaimingProcess, ScriptedDeliveries
 
 DAY = 86_400
 
@@ -70,6 +77,24 @@ async def test_webhook_facts_list_misconfigured_enabled_webhooks(tmp_path: Path)
     assert (facts.odd_secrets, facts.refused_urls, facts.lost_doctypes) == (
         (short,), (plain,), (lost,),
     )  # fmt: skip
+
+
+async def test_webhook_facts_list_no_unreadable_secret_as_too_short(tmp_path: Path) -> None:
+    """The section of secrets reports it."""
+    async with open_virtual_site(tmp_path) as site:
+        await site.subscribe(secret="x" * 64)
+        await site.subscribe(secret="x" * 23)
+        assert len((await webhook_facts(site.site)).odd_secrets) == 1
+    async with open_virtual_site(tmp_path, secrets={"key": "another"}) as site:
+        assert (await webhook_facts(site.site)).odd_secrets == ()
+
+
+async def test_webhook_facts_state_when_a_pause_began(site: VirtualSite) -> None:
+    hook = await site.subscribe()
+    began = site.site.clock.now()
+    await site.do(lambda fw: site.site.pauses.pause(fw, hook, None))
+    await trio.sleep(60)
+    assert (await webhook_facts(site.site)).paused == (WebhookSince(hook, began),)
 
 
 async def test_secret_facts_open_all_secrets_in_batches(tmp_path: Path) -> None:
@@ -125,6 +150,61 @@ async def test_queue_facts_name_the_error_of_the_last_attempt(
     await trio.sleep(301)
     (receiver,) = (await queue_facts(site.site)).receivers
     assert receiver.last_error == error
+
+
+async def test_queue_facts_count_due_and_leased_deliveries_of_each_receiver(
+    site: VirtualSite,
+) -> None:
+    for name in ("one", "two"):
+        await site.subscribe(url=f"https://{name}.test/")
+    for _ in range(2):
+        await emit(site)
+    await trio.sleep(301)
+    [lease] = await ClaimingProcess(site).claim(limit=1)
+    other, begun = (await queue_facts(site.site)).receivers  # the largest backlog first
+    assert (begun.webhooks, begun.due, begun.leased) == ((lease.job.partition,), 1, 1)
+    assert (other.due, other.leased) == (2, 0)
+
+
+async def test_queue_facts_read_receivers_only_if_deliveries_are_late(site: VirtualSite) -> None:
+    """Counting the due deliveries of each receiver reads them all."""
+    await site.subscribe()
+    await site.site.store.write(lambda tx: jobs.enqueue(tx, queue="mail"))
+    await trio.sleep(301)
+    await emit(site)
+    assert (await queue_facts(site.site)).receivers == ()
+
+
+@pytest.mark.parametrize("table", ["fw_session", "fw_job", "doc_webhook_delivery"])
+async def test_clock_facts_have_the_newest_time_of_any_row(site: VirtualSite, table: str) -> None:
+    """A clock that was set back is seen by what was written before."""
+    assert (await clock_facts(site.site)).latest == 0
+    await site.subscribe()
+    await emit(site)
+    now = site.site.clock.now()
+    await site.sql(
+        'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
+        " VALUES ('s', :hash, 'ada', :now, :now, :now)",
+        hash=b"h", now=now,
+    )  # fmt: skip
+    column = "creation" if table.startswith("doc_") else "created"
+    await site.sql(f"UPDATE {table} SET {column} = :at", at=now + 7000)
+    assert await clock_facts(site.site) == ClockFacts(now, now + 7000)
+
+
+async def test_database_facts_of_a_small_file_are_complete(site: VirtualSite) -> None:
+    facts = await database_facts(site.site)
+    assert (facts.kind, facts.checked, facts.faults) == ("sqlite", "completely", ())
+    assert facts.size > 0
+    assert facts.free_disk is not None
+
+
+async def test_mail_facts_ignore_a_function_that_no_transport_calls(site: VirtualSite) -> None:
+    config = site.site.config
+    mail = dataclasses.replace(config.mail, transport="log", method="no.such")
+    logged = dataclasses.replace(config.deployment, log_level="info")
+    config = dataclasses.replace(config, mail=mail, deployment=logged)
+    assert await mail_facts(dataclasses.replace(site.site, config=config)) == MailFacts("", 0)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import pytest
 from fw_actors.access.api_keys import KeyCounts
 from fw_actors.access.hash_costs import StoredCosts
 from fw_actors.config import Argon2, LoginPolicy, Mail
+from fw_actors.documents.registry import DataMigration
+from fw_actors.ops.data_migrations import PendingMigration
 from fw_actors.ops.doctor.access import (
     DemoFacts,
     SignInFacts,
@@ -31,6 +33,7 @@ from fw_actors.ops.doctor.system import (
     evaluate_clock,
     evaluate_database,
     evaluate_mail,
+    evaluate_migrations,
 )
 from fw_actors.ops.stored_secrets import SecretFacts
 from fw_actors.rules.findings import Level, Section, ServiceState
@@ -84,8 +87,14 @@ def test_doctor_names_paused_failing_and_disabled_webhooks_with_start(kind: str)
     finding = only(section, Level.WARNING)
     assert ": 2: Webhook a since 1970-01-01T00:00:00.000Z, b since 1970-01-01T00:00:01" in finding
     shown = section.facts[kind]
-    names = [each if isinstance(each, str) else each["webhook"] for each in shown]
-    assert names == ["a", "b"]
+    if kind == "paused":
+        assert shown == ["a", "b"]
+    else:
+        start = "1970-01-01T00:00:0"
+        assert shown == [
+            {"webhook": "a", "since": f"{start}0.000Z"},
+            {"webhook": "b", "since": f"{start}1.000Z"},
+        ]
 
 
 @pytest.mark.parametrize("kind", ["odd_secrets", "refused_urls", "lost_doctypes"])
@@ -93,6 +102,9 @@ def test_doctor_names_up_to_five_misconfigured_webhooks(kind: str) -> None:
     facts: dict[str, Any] = {kind: tuple("abcdefg")}
     finding = only(evaluate_webhooks(WebhookFacts(False, 7, 0, 0, **facts)), Level.WARNING)
     assert finding.endswith("Webhook a, b, c, d, e and 2 more")
+    facts[kind] = facts[kind][:5]
+    finding = only(evaluate_webhooks(WebhookFacts(False, 7, 0, 0, **facts)), Level.WARNING)
+    assert finding.endswith("Webhook a, b, c, d, e")
 
 
 def test_doctor_names_client_certificates_that_end_and_webhooks_whose_is_lost() -> None:
@@ -220,6 +232,29 @@ def test_doctor_reports_unreadable_secrets_by_doctype_and_field() -> None:
     assert levels(evaluate_secrets(SecretFacts(9, {}))) == {"ok"}
 
 
+@pytest.mark.parametrize(
+    ("mail", "fault", "words"),
+    [
+        (SMTP, "connect: refused.", "Check the variables FW_SMTP_*."),
+        (replace(LOGGED, transport="method", method="a.b"), "no such", "Check FW_MAIL_METHOD."),
+        (SMTP, "", "connecting succeeded"),
+        (replace(SMTP, user="u", password="p"), "", "connecting and signing in succeeded"),
+    ],
+)  # fmt: skip
+def test_doctor_states_what_of_the_mail_transport_was_tried(
+    mail: Mail, fault: str, words: str
+) -> None:
+    finding, *_ = evaluate_mail(mail, MailFacts(fault, 0), None).findings
+    assert (finding.todo if fault else finding.text).endswith(words)
+
+
+@pytest.mark.parametrize(
+    "mail", [SMTP, replace(SMTP, security="tls"), replace(SMTP, security="none", host="127.0.0.1")]
+)
+def test_doctor_accepts_mail_that_no_other_machine_can_read(mail: Mail) -> None:
+    assert levels(evaluate_mail(mail, MailFacts("", 0), None)) == {"ok"}
+
+
 def test_doctor_accepts_a_clear_text_password_that_works() -> None:
     """A name may lead to loopback: then signing in worked, and mail leaves."""
     mail = replace(SMTP, security="none", user="u", password="p")
@@ -282,6 +317,17 @@ def test_doctor_advises_to_start_a_stopped_service_only(
     finding, *lines = evaluate_queues(QueueFacts((late,), {}, behind), service).findings
     assert finding.todo == todo
     assert bool(lines) == (bool(behind) and bool(receiver))
+
+
+def test_doctor_refers_to_the_lines_of_receivers_for_deliveries_only() -> None:
+    """The mail queue waits for another reason. One of two receivers suffices for the lines."""
+    mails = LATE._replace(queue="mail", failed=0)
+    backlogs = (replace(BEHIND, receiver=""), BEHIND)
+    deliveries, mail, receiver = evaluate_queues(
+        QueueFacts((LATE, mails), {}, backlogs), RUNS
+    ).findings
+    assert (deliveries.todo, mail.todo) == (LINES, LOG)
+    assert receiver.text.startswith(HOST)
 
 
 SLOW = (
@@ -366,6 +412,34 @@ def test_doctor_checks_database_integrity_and_disk_space(
     facts = DatabaseFacts("sqlite", "/srv/fw.db", 1 << 20, "wholly", free_disk=9 * GIB)
     found = levels(evaluate_database(replace(facts, **changes)))
     assert found - {"ok"} == {level} - {"ok"}
+
+
+def test_doctor_shows_the_facts_of_database_clock_and_mail() -> None:
+    """The numbers of `fw doctor --json` (O-130)."""
+    database = DatabaseFacts("sqlite", "/srv/fw.db", 1 << 20, "wholly", ("a fault",), 9 * GIB)
+    assert evaluate_database(database).facts == {
+        "kind": "sqlite", "sizeBytes": 1 << 20, "freeDiskBytes": 9 * GIB, "intact": False,
+    }  # fmt: skip
+    assert evaluate_clock(ClockFacts(7, 5)).facts == {"now": 7, "newestRow": 5}
+    facts = evaluate_mail(LOGGED, MailFacts("", 3), None).facts
+    assert facts == {"transport": "log", "failed24h": 3}
+
+
+def test_doctor_names_pending_data_migrations() -> None:
+    def first() -> None: ...
+    def second() -> None: ...
+
+    waiting = [
+        PendingMigration("shop", DataMigration(1, first), begun=True),
+        PendingMigration("shop", DataMigration(2, second), begun=False),
+    ]
+    section = evaluate_migrations(waiting)
+    assert section.texts(Level.WARNING) == [
+        "the data migration shop 1 (first) has begun",
+        "the data migration shop 2 (second) has not run",
+    ]
+    assert section.facts == {"pending": ["shop 1 (first)", "shop 2 (second)"]}
+    assert only(evaluate_migrations([]), Level.OK) == "no data migration is pending"
 
 
 @pytest.mark.parametrize(
