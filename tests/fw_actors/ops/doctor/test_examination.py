@@ -215,10 +215,30 @@ async def test_sign_in_facts_find_the_demo_account_by_identifier(
 ) -> None:
     await site.add_account("demo", "System Manager")
     await site.add_account("other", "System Manager", "Event Publisher")
+    await site.add_account("plain", "Event Publisher")
     config = dataclasses.replace(site.site.config, login=LoginPolicy(None, user, "public"))
     facts = await sign_in_facts(dataclasses.replace(site.site, config=config))
     assert (facts.managers, facts.locked) == (2, 0)
     assert facts.demo == DemoFacts(exists=True, enabled=True, roles=roles)
+    assert facts.hash_ms > 0
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "demo"),
+    [
+        ("demo", None, None),
+        (None, "public", None),
+        ("nobody", "public", DemoFacts(False, False, ())),
+        ("no\u200bbody", "public", DemoFacts(False, False, ())),
+    ],
+)
+async def test_sign_in_facts_state_why_no_demo_account_is_usable(
+    site: VirtualSite, user: str | None, password: str | None, demo: DemoFacts | None
+) -> None:
+    """None is configured, or nobody has its name, or nobody can have it."""
+    login = LoginPolicy(None, user, password)
+    config = dataclasses.replace(site.site.config, login=login)
+    assert (await sign_in_facts(dataclasses.replace(site.site, config=config))).demo == demo
 
 
 async def test_examination_has_all_sections_and_writes_nothing(site: VirtualSite) -> None:

@@ -154,7 +154,10 @@ def test_doctor_shows_and_evaluates_the_mail_transport(
         (DemoFacts(True, False, ()), DEMO, "warning", "is disabled"),
         (DemoFacts(False, False, ()), DEMO, "warning", "is missing"),
         (DemoFacts(True, True, ("Guest",)), DEMO, "ok", "roles: Guest"),
+        (DemoFacts(True, True, ()), DEMO, "ok", "roles: none"),
+        (DemoFacts(False, True, ()), DEMO, "warning", "is missing"),
         (None, LoginPolicy(None, "demo", None), "warning", "incompletely"),
+        (None, LoginPolicy(None, None, "public"), "warning", "incompletely"),
     ],
 )
 def test_doctor_warns_of_a_demo_account_that_can_administer(
@@ -218,6 +221,18 @@ def test_doctor_warns_of_api_keys_without_expiry_against_the_policy(
     assert [each.level.value for each in findings] == [level]
     assert f"without expiry: {without_end}" in findings[0].text
     assert section.facts["apiKeysWithoutEnd"] == without_end
+
+
+def test_doctor_shows_the_facts_of_sign_in() -> None:
+    """The numbers of `fw doctor --json` (O-130)."""
+    keys, costs = KeyCounts(3, 1), StoredCosts.of({DEFAULT: 4})
+    facts = SignInFacts(2, 7, 30.07, keys=keys, costs=costs)
+    section = evaluate_sign_in(facts, NO_DEMO, DEFAULT)
+    assert section.facts == {
+        "systemManagers": 2, "locked": 7, "hashMilliseconds": 30.1, "passwordHashes": 4,
+        "outdatedPasswordHashes": 0, "apiKeys": 3, "apiKeysWithoutEnd": 1,
+    }  # fmt: skip
+    assert "password hashes stored with outdated parameters: 0 of 4" in section.texts(Level.OK)
 
 
 def test_doctor_warns_of_a_site_without_a_manager() -> None:
