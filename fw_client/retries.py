@@ -39,6 +39,7 @@ class RetryPolicy:
 
 
 DEFAULT_RETRIES: Final = RetryPolicy()
+_MAX_DOUBLINGS: Final = 1000  # the 1,024th power of 2.0 raises OverflowError
 
 
 def wait_before_next(
@@ -57,7 +58,8 @@ def wait_before_next(
     """
     if attempt >= policy.attempts:
         return None
-    wait = min(policy.longest_seconds, policy.first_seconds * 2.0 ** (attempt - 1))
+    doublings = min(attempt - 1, _MAX_DOUBLINGS)
+    wait = min(policy.longest_seconds, policy.first_seconds * 2.0**doublings)
     wait *= 1 - random / 2
     if isinstance(outcome, NoAnswer):
         return None if outcome.sent and not repeatable else wait

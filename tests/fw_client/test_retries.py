@@ -71,6 +71,12 @@ def test_retry_waits_double_up_to_longest() -> None:
     assert [wait(LOST, attempt=n) for n in (1, 2, 3, 4)] == [1, 2, 3, None]
 
 
+def test_retry_wait_stays_longest_for_any_number_of_attempts() -> None:
+    """A program that never gives up outlasts an outage of days."""
+    patient = RetryPolicy(attempts=10**9, first_seconds=0.5, longest_seconds=30)
+    assert wait_before_next(patient, 10**6, UNSENT, True, 0.0) == 30
+
+
 def test_retry_wait_is_reduced_by_random_half() -> None:
     assert wait_before_next(POLICY, 2, LOST, True, 0.5) == 1.5
     assert wait_before_next(POLICY, 2, LOST, True, 1.0) == 1

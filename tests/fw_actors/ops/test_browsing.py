@@ -108,6 +108,33 @@ async def test_list_page_without_an_index_searches_the_newest_records(ten: Virtu
     assert page.total == 4, "among the newest of its Webhook"
 
 
+@pytest.mark.usefixtures("on_both_stores")
+async def test_list_page_filters_and_sorts_by_fields_that_it_does_not_show(
+    ten: VirtualSite,
+) -> None:
+    await ten.sql("UPDATE doc_webhook_delivery SET max_attempts = 9 WHERE event = 'note.new'")
+    one, *_ = (await listed(ten, ["event", "=", "note.new"])).rows
+    await ten.sql(
+        "UPDATE doc_webhook_delivery SET max_attempts = 1 WHERE name = :name", name=one["name"]
+    )
+    assert (await listed(ten, ["max_attempts", "=", 9])).total == 3
+    either = [["event", "reference_name"], "=", "note.new"]
+    page = await listed(ten, either, order_by="max_attempts asc")
+    assert (page.rows[0], page.total) == (one, 4)
+
+
+async def test_list_page_counts_the_matches_before_a_page_beyond_them(ten: VirtualSite) -> None:
+    [[name]] = await ten.sql("SELECT name FROM doc_webhook WHERE custom_event = 'note.old'")
+    page = await listed(ten, ["webhook", "=", name], start=5)
+    assert (page.rows, page.total, page.more) == ([], 5, False)
+
+
+@pytest.mark.parametrize("malformed", ["event", [], ["event"], 7, None])
+async def test_list_page_refuses_a_malformed_filter(ten: VirtualSite, malformed: Any) -> None:
+    with pytest.raises(BadRequestError, match="A filter must be"):
+        await listed(ten, malformed)
+
+
 async def test_list_page_asks_for_the_permissions_of_the_list(ten: VirtualSite) -> None:
     await ten.add_account("wendy")
     with pytest.raises(PermissionDeniedError):
