@@ -91,6 +91,14 @@ def test_diff_lists_only_differences(fw: CommandLine, site: Path) -> None:
 def test_apply_replaces_scopes_by_declared_scopes(fw: CommandLine, site: Path) -> None:
     fw.done("apply", "site.toml", "--yes")
     site.write_text('[users.bob]\nscopes = [{allow = "User", for_value = "bob"}]')
+    deleted, created = fw.json("diff", "site.toml", "--json")["changes"]
+    values = {"user": "bob", "allow": "User", "for_value": "ann"}
+    assert {each["field"]: each["old"] for each in deleted["fields"]} == values
+    assert {each["field"]: each["new"] for each in created["fields"]} == {
+        **values, "for_value": "bob",
+    }  # fmt: skip
+    assert {each["new"] for each in deleted["fields"]} == {None}
+    assert {each["old"] for each in created["fields"]} == {None}
     assert changes(fw, "diff", "site.toml") == [
         ("delete", "User Permission"), ("create", "User Permission"),
     ]  # fmt: skip
@@ -133,7 +141,9 @@ def test_apply_passes_emails_on(fw: CommandLine) -> None:
     for emails in (
         {"ann": "desk@x.test", "bob": "ann@x.test", "cy": "cy@x.test"},
         {"dan": "Desk@x.test", "bob": "CY@x.test", "ann": "ann@x.test", "cy": "other@x.test"},
-    ):
+        {"eve": "desk@x.test", "dan": "dan@x.test", "bob": "bob@x.test", "cy": "cy@x.test",
+         "ann": "ann@x.test"},
+    ):  # fmt: skip
         state = {"users": {name: {"email": email} for name, email in emails.items()}}
         (fw.folder / "site.json").write_text(json.dumps(state))
         fw.done("apply", "site.json", "--yes")
@@ -190,6 +200,10 @@ def test_export_declares_whole_site(fw: CommandLine, site: Path) -> None:
     fw.done("apply", "site.toml", "--yes")
     printed = fw.done("export")
     assert "first-secret" not in printed
+    assert json.loads(printed)["users"]["bob"] == {
+        "email": "bob@x.test", "fullName": "", "enabled": False, "roles": [],
+        "scopes": [{"allow": "User", "for_value": "ann"}],
+    }  # fmt: skip
     (fw.folder / "copy.json").write_text(printed)
     assert changes(fw, "diff", "copy.json") == []
     unset = fw.json("diff", "copy.json", "--json")["notes"]
@@ -258,6 +272,7 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
         ({"webhooks": {"a": {**HOOK, "secret": "whsec_literal"}}}, "must not be in a file"),
         ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_NO"}}}, "a: FW_SECRET_NO is not set"),
         ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_KEY"}}}, "the site's own key; a"),
+        ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_key"}}}, "the site's own key; a"),
         ({"webhooks": {"a": {**HOOK, "event": "a"}}}, "event; did you mean custom_event?"),
         (
             {"webhooks": {"a": {"url": "https://x.example/", "custom_event": "a"}}},
