@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from fw_actors.runtime.testing import SeededEntropy
+from fw_actors.runtime.clock import SeededEntropy
 from fw_actors.tracing import Span, TraceContext, Tracer
 from tests.web.client import AppClient
 from tests.web.fakes import FakeDocuments, FakeGateway, app_of
