@@ -83,6 +83,14 @@ CALLS: dict[str, Callable[[FwClient], Any]] = {
     "jobs.cancelMatching": lambda fw: fw.jobs.cancel_matching(**JOBS),
     "functions.call": lambda fw: fw.call("a.b", {}),
 }
+REPEATABLE = {
+    "profile.getMyProfile", "profile.updateMyProfile", "sessions.listMySessions",
+    "sessions.revokeMySession", "api_keys.listMyAPIKeys", "api_keys.revokeMyAPIKey",
+    "users.unlockUser", "documents.list", "documents.read", "documents.delete",
+    "documents.export", "webhooks.emitMany", "webhooks.erase", "webhooks.pause",
+    "webhooks.resume", "webhooks.explain", "webhooks.stopReplay", "webhooks.replayRuns",
+    "webhooks.replayProgress", "webhooks.attempts", "jobs.list",
+}  # fmt: skip
 ELSEWHERE = {
     "auth.login": "test_client.py: a client signs in by itself",
     "auth.logout": "test_client.py: closing ends the session",
@@ -125,6 +133,25 @@ def test_client_method_sends_parameters_of_its_operation(name: str, document: Do
     assert set(request.url.params) == in_query
     if request.content and operation.get("requestBody") and not free(operation):
         assert set(json.loads(request.content)) == fields_of(document, operation)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_client_method_repeats_a_lost_request_only_if_it_changes_nothing_twice(name: str) -> None:
+    """The answer is lost, so that the request may have been carried out (H-223)."""
+    sent = []
+
+    def lose(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        raise httpx.ReadError("lost")
+
+    policy = RetryPolicy(attempts=2, first_seconds=0)
+    http = httpx.Client(transport=httpx.MockTransport(lose))
+    with (
+        FwClient("http://127.0.0.1", key="fwk_k", http=http, retries=policy) as fw,
+        pytest.raises(FwClientError),
+    ):
+        CALLS[name](fw)
+    assert len(sent) == (2 if name in REPEATABLE else 1)
 
 
 def request_of(act: Callable[[FwClient], Any]) -> httpx.Request:
