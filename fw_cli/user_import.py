@@ -65,9 +65,10 @@ def import_accounts(context: CommandContext, file: Path, dry_run: bool, as_json:
 
         async def use(site: Site) -> None:
             run = site.rollback if dry_run else site.write
+            earlier = _EarlierAccounts() if dry_run else None
             for begin in range(0, len(accounts), _A_TRANSACTION):
                 part = accounts[begin : begin + _A_TRANSACTION]
-                done = await run(ADMINISTRATOR, partial(_import, part))
+                done = await run(ADMINISTRATOR, partial(_import, part, earlier))
                 result.imported += done.imported
                 result.known += done.known
                 result.without_password += done.without_password
@@ -126,7 +127,35 @@ def _lines(file: Path) -> Iterator[tuple[int, AccountToImport | Exception]]:
                 yield number, error
 
 
-def _import(accounts: list[tuple[int, AccountToImport]], fw: Fw) -> Import:
+class _EarlierAccounts:
+    """The accounts of the earlier transactions of a dry run, which were rolled back."""
+
+    def __init__(self) -> None:
+        self._emails: dict[str, str] = {}
+        self._identifiers: set[str] = set()
+
+    def has(self, account: AccountToImport) -> bool:
+        """Return whether an account would be there already; otherwise add it.
+
+        Raises: DuplicateError, as the import of an account that has a name or an e-mail of theirs.
+        """
+        from fw_actors.errors import DuplicateError
+        from fw_actors.rules.identifiers import canonical
+
+        if self._emails.get(account.name) == account.email:
+            return True
+        identifiers = {"name": canonical(account.name), "email": canonical(account.email)}
+        for part, identifier in identifiers.items():
+            if identifier in self._identifiers:
+                raise DuplicateError(f"Another account has this {part}.", field=part)
+        self._emails[account.name] = account.email
+        self._identifiers.update(identifiers.values())
+        return False
+
+
+def _import(
+    accounts: list[tuple[int, AccountToImport]], earlier: _EarlierAccounts | None, fw: Fw
+) -> Import:
     from fw_actors.access.users import import_account
     from fw_actors.errors import FwError
 
@@ -134,13 +163,17 @@ def _import(accounts: list[tuple[int, AccountToImport]], fw: Fw) -> Import:
     for number, account in accounts:
         try:
             with fw.tx.savepoint():
-                if import_account(fw, account):
-                    done.imported += 1
-                    done.without_password += not account.hash
-                else:
-                    done.known += 1
+                is_new = import_account(fw, account)
+                if is_new and earlier is not None:
+                    is_new = not earlier.has(account)
         except FwError as error:
             done.refuse(number, error)
+            continue
+        if is_new:
+            done.imported += 1
+            done.without_password += not account.hash
+        else:
+            done.known += 1
     return done
 
 

@@ -73,6 +73,30 @@ def test_dry_run_imports_no_account(fw: CommandLine) -> None:
     assert names(fw) == []
 
 
+def test_dry_run_finds_what_the_import_refuses(fw: CommandLine) -> None:
+    """Also what differs from an account that is imported in an earlier transaction of 100."""
+    lines: list[object] = [{"name": f"u{n}", "email": f"u{n}@x.test"} for n in range(100)]
+    lines += [
+        {"name": "u0", "email": "u0@x.test"},
+        {"name": "U1", "email": "other@x.test"},
+        {"name": "x", "email": "U2@x.test"},
+        {"name": "u3@x.test", "email": "y@x.test"},
+        {"name": "new", "email": "new@x.test"},
+    ]
+    tried = imported(fw, lines, "--dry-run")
+    assert names(fw) == []
+    done = imported(fw, lines)
+    assert isinstance(tried, dict)
+    assert isinstance(done, dict)
+    assert tried == {**done, "dryRun": True}
+    assert (done["imported"], done["known"]) == (101, 1)
+    assert done["refused"] == [
+        {"line": 102, "error": "Another account has this name."},
+        {"line": 103, "error": "Another account has this email."},
+        {"line": 104, "error": "Another account has this name."},
+    ]
+
+
 def test_csv_import_reads_columns_from_first_line(fw: CommandLine) -> None:
     lines: list[object] = [
         "name,email,fullName,roles,enabled,hash",
