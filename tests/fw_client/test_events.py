@@ -84,6 +84,17 @@ def test_results_are_those_of_the_events_in_order() -> None:
     assert (third.key, third.error.field) == ("c", "name")
 
 
+def test_batch_is_split_only_for_too_many_deliveries() -> None:
+    """A single event cannot be split, and another refusal concerns the request as a whole."""
+    two, one = batches([event()] * 2), batches([event()])
+    (several,), (single,) = two, one
+    too_many = Invalid(422, "ValidationError", "Too many.", {"field": "events"})
+    assert several.must_be_split(too_many)
+    assert not single.must_be_split(too_many)
+    assert not several.must_be_split(Invalid(422, "ValidationError", "No.", {"field": "name"}))
+    assert not several.must_be_split(BadCall(400, "BadRequestError", "No.", {"field": "events"}))
+
+
 def test_results_of_wrong_number_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         EventBatch((event(), event()), b"").results({"events": [{"deliveries": []}]})

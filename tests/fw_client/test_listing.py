@@ -47,7 +47,10 @@ def test_name_is_requested_and_not_shown_unless_asked() -> None:
     listed = position(fields=("title",))
     assert json.loads(listed.call().query["fields"]) == ["title", "name"]
     assert listed.shown({"title": "t", "name": "n"}) == {"title": "t"}
-    assert position(fields=("name",)).shown({"name": "n"}) == {"name": "n"}
+    named = position(fields=("name", "title"))
+    assert json.loads(named.call().query["fields"]) == ["name", "title"]
+    assert named.shown({"name": "n", "title": "t"}) == {"name": "n", "title": "t"}
+    assert position().shown({"name": "n", "title": "t"}) == {"name": "n", "title": "t"}
 
 
 def test_too_large_page_is_halved_down_to_one_row() -> None:

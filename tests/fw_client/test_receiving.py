@@ -92,6 +92,7 @@ def test_receiver_refuses_forged_malformed_or_large_request(
     assert ask(made, b"{}").status == 400
     assert ask(made, None).status == 413
     assert ask(receiver(handle, max_body=len(BODY) - 1)).status == 413
+    assert ask(receiver(kind(), max_body=len(BODY))).status == 204
     assert handle.events == []
 
 

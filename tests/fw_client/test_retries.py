@@ -125,6 +125,9 @@ def test_not_found_after_lost_deletion_is_success(first: Any) -> None:
         drive(deletion, gone)
     with pytest.raises(ApiError):
         drive(deletion, UNSENT, gone)
+    linked = HttpAnswer(409, {}, b'{"error": {"type": "ConflictError", "message": "Linked."}}')
+    with pytest.raises(ApiError, match="Linked"):
+        drive(deletion, first, linked)
 
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_seconds": -1}, {"first_seconds": 31}])

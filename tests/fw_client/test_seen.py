@@ -88,6 +88,25 @@ def test_seen_memory_refuses_claims_beyond_capacity() -> None:
     assert claim(seen, "c", now=60) is CLAIMED
 
 
+def test_seen_memory_forgets_an_expired_claim_to_make_room() -> None:
+    seen = SeenInMemory(1)
+    claim(seen, "a")
+    assert claim(seen, "b", now=60) is CLAIMED
+    assert claim(seen, "a", now=61) is FULL
+
+
+def test_seen_file_is_closed_and_opened_again(tmp_path: Path) -> None:
+    """The last connection to a file with a log deletes the log when it is closed."""
+    seen = SeenInSqlite(tmp_path / "seen.db")
+    complete(seen)
+    log = tmp_path / "seen.db-wal"
+    assert log.exists()
+    seen.close()
+    assert not log.exists()
+    assert claim(seen) is DONE
+    seen.close()
+
+
 def test_seen_file_persists_across_openings(tmp_path: Path) -> None:
     first = SeenInSqlite(tmp_path / "seen.db")
     complete(first)

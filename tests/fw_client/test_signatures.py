@@ -47,6 +47,7 @@ def test_verify_accepts_any_matching_secret_and_signature() -> None:
         {"webhook-id": "x" * 257},
         {"webhook-timestamp": str(NOW + 1)},
         {"webhook-timestamp": "-1"},
+        {"webhook-timestamp": "soon"},
         {"webhook-timestamp": "²"},
         {"webhook-timestamp": "1" * 300},
         {"webhook-signature": ""},
@@ -87,11 +88,18 @@ def test_verify_compares_at_most_sixteen_signatures() -> None:
         checked({**signed(), "webhook-signature": "v1,A " * 16 + genuine})
 
 
-@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_!!!!", "whsec_a"])
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_!!!!", "whsec_a", "whsec_YWI!YWI="])
 def test_unusable_secret_is_refused_and_not_shown(secret: str) -> None:
     with pytest.raises(ValueError, match="secret") as refused:
         signing_key(secret)
     assert "!!!!" not in str(refused.value)
+
+
+def test_webhook_id_has_1_to_256_characters() -> None:
+    assert checked(signed(name="x" * 256)) == "x" * 256
+    for name in ("", "x" * 257):
+        with pytest.raises(NotGenuine, match="webhook-id is missing, or longer than 256"):
+            checked(signed(name=name))
 
 
 def test_secret_needs_no_base64_padding() -> None:

@@ -65,12 +65,29 @@ def test_error_of_proxy_has_its_status(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "body"), [(200, b"<html>"), (200, b"{}"), (200, b"[]"), (302, b""), (304, b"")]
-)
+    ("status", "body"),
+    [
+        (200, b"<html>"), (200, b"{}"), (200, b"[]"), (200, b"null"), (200, b'{"name": 1}'),
+        (300, b""), (302, b""), (304, b""),
+    ],
+)  # fmt: skip
 def test_foreign_response_raises_unexpected_answer(status: int, body: bytes) -> None:
     error = error_of(HttpAnswer(status, {}, body))
     assert isinstance(error, UnexpectedAnswer)
     assert error.status == status
+
+
+@pytest.mark.parametrize("page", [b"[1]", b'"text"', b"7", b'{"sessions": [7]}'])
+def test_foreign_list_raises_unexpected_answer(page: bytes) -> None:
+    with pytest.raises(UnexpectedAnswer):
+        result(calls.list_sessions(), HttpAnswer(200, {}, page), repeated=False)
+
+
+@pytest.mark.parametrize("text", ["Fri, 31 Dec 1999 23:59:59 GMT", "\u00b2", "-1", ""])
+def test_retry_after_that_is_no_number_is_unknown(text: str) -> None:
+    error = error_of(HttpAnswer(503, {"retry-after": text}, b""))
+    assert isinstance(error, errors.Unavailable)
+    assert error.retry_after is None
 
 
 def test_sign_in_without_cookie_raises_unexpected_answer() -> None:
