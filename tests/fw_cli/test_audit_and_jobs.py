@@ -24,6 +24,8 @@ def test_jobs_list_applies_filters(fw: CommandLine, mails: list[int]) -> None:
     assert mails == sorted(mails, reverse=True)
     (row,) = fw.json("jobs", "list", "--user", "bob", "--queue", "MAIL", "--json")
     assert (row["function"], row["state"], row["error"]) == ("invitation", "ready", None)
+    assert row["due"] == row["created"]
+    assert row["due"].endswith("Z")
     assert fw.json("jobs", "list", "--state", "failed", "--json") == []
     assert len(fw.json("jobs", "list", "--limit", "2", "--json")) == 2
     assert "invitation" in fw.done("jobs", "list")
@@ -74,7 +76,8 @@ def test_jobs_filters_take_functions_of_apps_without_jobs(fw: CommandLine, shop:
 
 
 def test_jobs_of_a_user_are_found_by_address(fw: CommandLine, mails: list[int]) -> None:
-    fw.done("jobs", "cancel", "--user", "BOB@example.test", "--yes")
+    of_bob = ("--user", "BOB@example.test", "--yes", "--json")
+    assert fw.json("jobs", "cancel", *of_bob) == {"cancelled": 1}
     assert {row["user"] for row in fw.json("jobs", "list", "--json")} == {"ann", "cy"}
 
 
@@ -85,7 +88,7 @@ def test_jobs_are_retried_and_cancelled(fw: CommandLine, mails: list[int]) -> No
     assert fw.done("jobs", "retry", str(mails[1])) == f"retried job {mails[1]}\n"
     assert fw.json("jobs", "retry", "--state", "failed", "--json") == {"retried": 1}
     assert "--yes" in fw.refused("jobs", "cancel", str(mails[0]))
-    fw.done("jobs", "cancel", str(mails[0]), "--yes")
+    assert fw.json("jobs", "cancel", str(mails[0]), "--yes", "--json") == {"cancelled": 1}
     assert "--yes" in fw.refused("jobs", "cancel", "--queue", "mail")
     assert fw.done("jobs", "cancel", "--queue", "mail", "--yes") == "cancelled 2 jobs\n"
     assert fw.json("jobs", "list", "--json") == []

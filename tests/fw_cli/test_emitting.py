@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from fw_actors.errors import OverloadedError
+from fw_actors.webhooks.events import CustomEvents
+from fw_cli.output import REFUSALS_SHOWN
 from tests.fw_cli.conftest import CommandLine
 from tests.fw_cli.webhook_kit import make_hook
 
@@ -48,6 +51,9 @@ def test_emit_suggests_similar_subscribed_event(fw: CommandLine, hook: str) -> N
     fw.done("webhooks", "add", "http://127.0.0.1:9/", "--event", "order.paid")
     said = fw.done("webhooks", "emit", "order.piad")
     assert said == "No Webhook subscribes to it. Did you mean order.paid?\n"
+    fw.done("webhooks", "add", "http://127.0.0.1:9/", "--event", "gone.home", "--name", "gone")
+    fw.done("webhooks", "disable", "gone")
+    assert fw.done("webhooks", "emit", "gone.hom") == "No Webhook subscribes to it.\n"
 
 
 @pytest.mark.parametrize(
@@ -123,6 +129,49 @@ def test_emit_file_refuses_line_with_duplicate_key(fw: CommandLine, hook: str) -
     assert result.exit_code == 1
     assert "Line 1: A key occurs twice in one object." in result.stdout
     assert deliveries(fw) == []
+
+
+def test_emit_file_refuses_lines_that_are_no_text_or_nested_too_deeply(
+    fw: CommandLine, hook: str
+) -> None:
+    lines = [b"\xff", b"[" * 100_000, b'"\xff"', b" \t", b"x" * (2**20 + 1)]
+    (fw.folder / "events.jsonl").write_bytes(b"\n".join(lines))
+    report = json.loads(fw.run("webhooks", "emit", "--file", "events.jsonl", "--json").stdout)
+    no_object = "A line must be a JSON object."
+    assert report["refused"] == [
+        {"line": 1, "error": no_object},
+        {"line": 2, "error": no_object},
+        {"line": 3, "error": no_object},
+        {"line": 5, "error": "A line must have at most 1024 KiB."},
+    ]
+
+
+def test_emit_file_counts_refusals_that_it_does_not_print(fw: CommandLine, hook: str) -> None:
+    (fw.folder / "events.jsonl").write_text("no json\n" * (REFUSALS_SHOWN + 3))
+    said = fw.run("webhooks", "emit", "--file", "events.jsonl").stdout.splitlines()
+    assert said[-2].startswith(f"Line {REFUSALS_SHOWN}: ")
+    assert said[-1] == "… and 3 more; --json lists all."
+    (fw.folder / "events.jsonl").write_text("no json\n" * REFUSALS_SHOWN)
+    said = fw.run("webhooks", "emit", "--file", "events.jsonl").stdout.splitlines()
+    assert said[-1].startswith(f"Line {REFUSALS_SHOWN}: ")
+
+
+def test_emit_file_waits_while_the_store_is_busy(
+    fw: CommandLine, hook: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may keep the store busy for some seconds (C-131)."""
+    emit_many, refusals = CustomEvents.emit_many, [OverloadedError(), OverloadedError()]
+
+    def busy(*args: Any, **more: Any) -> Any:
+        if refusals:
+            error = refusals.pop()
+            error.retry_after = 0
+            raise error
+        return emit_many(*args, **more)
+
+    monkeypatch.setattr(CustomEvents, "emit_many", busy)
+    report = fw.json("webhooks", "emit", "--file", write_events(fw, 3), "--json")
+    assert (report["emitted"], len(deliveries(fw)), refusals) == (3, 3, [])
 
 
 def test_emit_file_reads_standard_input(fw: CommandLine, hook: str) -> None:

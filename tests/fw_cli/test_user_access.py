@@ -58,6 +58,7 @@ def test_user_role_adds_and_removes_roles(fw: CommandLine) -> None:
     assert "last enabled" in fw.refused("user", "role", "ida", "--remove", "System Manager")
     assert "does not have" in fw.refused("user", "role", "ida", "--remove", "Event Publisher")
     assert "Did you mean" in fw.refused("user", "role", "ida", "--add", "Event Publishers")
+    assert "Did you mean ida@example.test?" in fw.refused("user", "role", "iba@example.test")
     both = fw.run("user", "role", "ida", "--add", "System Manager", "--remove", "System Manager")
     assert both.exit_code == 2
     (event, *_) = fw.json("audit", "--action", "user.*", "--json")

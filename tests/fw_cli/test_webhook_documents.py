@@ -295,5 +295,6 @@ def test_misspelt_webhook_option_is_answered_with_suggestion(
     """An empty list would suggest that nothing had been sent (C-157)."""
     fw.done("webhooks", "add", "http://127.0.0.1:9/", "--event", "a.b", "--name", "orders")
     assert fw.done("webhooks", "list", "--webhook", "orders", "--json") == "[]\n"
+    fw.done("webhooks", "emit", "a.b")  # what another Webhook has sent is no record of this one
     said = fw.refused("webhooks", *args, "ordres")
     assert said == "fw: There is no Webhook ordres. Did you mean orders?\n"
