@@ -74,6 +74,28 @@ def test_bulk_replay_leaves_audit_event_per_delivery(fw: CommandLine, made: list
     assert fw.done(*args) == "Nothing to replay.\n"
 
 
+def test_bulk_replay_takes_only_what_its_options_select(fw: CommandLine, made: list[str]) -> None:
+    """Of another Webhook, or from before the time, nothing is sent again (C-116)."""
+    other = make_hook(fw, "https://other.test/hook")
+    change = "UPDATE doc_webhook_delivery SET webhook = :w, creation = creation - :ms"
+    for webhook, ms, name in ((other, 0, made[1]), (made[0], 7_200_000, made[2])):
+        values = {"w": webhook, "ms": ms, "it": name}
+        fw.done("eval", f"fw.db.sql({change + ' WHERE name = :it'!r}, {values})", "--commit")
+
+    def selected(*options: str) -> list[str]:
+        rows = fw.json("webhooks", "replay", *options, "--dry-run", "--json")
+        return [row["delivery"] for row in rows]
+
+    assert selected("--webhook", other) == [made[1]]
+    assert sorted(selected("--webhook", made[0])) == made[2:4]
+    assert sorted(selected("--since", "1h")) == [made[1], made[3]]
+    assert fw.json("webhooks", "replay", "--status", "Sent", "--json") == []
+    one = fw.done("webhooks", "replay", made[1], "--dry-run")
+    assert [line.split() for line in one.splitlines() if "msg_" in line] == [[made[1]]]
+    assert "Status" not in one
+    assert "Status" in fw.done("webhooks", "replay", "--webhook", other)
+
+
 def test_replays_show_outcome_of_bulk_replay(fw: CommandLine, made: list[str]) -> None:
     """The replay names its id, and the id leads to the outcomes, in another process (O-301)."""
     hint = fw.done("webhooks", "replay", "--since", "7d").splitlines()[-1]
@@ -88,8 +110,10 @@ def test_replays_show_outcome_of_bulk_replay(fw: CommandLine, made: list[str]) -
     ]
     assert counts == [run, "done", 3, 3, 1, 2, 0]
     text = fw.done("webhooks", "replays", run)
-    assert "3 of 3 replayed:" in text
-    assert "1 arrived" in text
+    [about, *counted] = text.splitlines()
+    assert about.startswith(f"{run}: done. Begun by Administrator at ")
+    assert "status = Failed, creation >= " in about
+    assert counted == ["3 of 3 replayed:", "  1 arrived", "  0 failed again", "  2 still open"]
     assert run in fw.done("webhooks", "replays")
     assert "no bulk replay x" in fw.refused("webhooks", "replays", "x")
 
