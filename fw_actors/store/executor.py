@@ -567,7 +567,7 @@ class ThreadExecutor:
                     self._withdrawn = max(0, self._withdrawn - 1)  # a purge has begun again
                     continue
                 self.waiting -= 1
-                if slow := item.run_fast_callbacks():
+                if item.callbacks and (slow := item.run_fast_callbacks()):
                     self._slow_callbacks.run(item, slow)
                 else:
                     item.wake()
