@@ -52,7 +52,7 @@ class FaultyStore(Store):
         rng: random.Random,
         committed: Callable[[Incarnation], None],
     ) -> None:
-        self.readers = inner.readers
+        self.readers, self.writers = inner.readers, inner.writers
         self._inner, self._incarnation, self._store_faults = inner, incarnation, store_faults
         self._rng, self._committed = rng, committed
 
