@@ -103,12 +103,14 @@ def batches(events: Iterable[Event]) -> Iterator[EventBatch]:
     """Yield events in batches of at most 1,000 and 4 MiB, in order.
 
     Raises: TypeError, ValueError for data that JSON cannot express, after the batches before it
-        were yielded.
+        were yielded; TypeError for anything but an Event.
     """
     gathered: list[Event] = []
     encoded: list[bytes] = []
     size = 0
     for event in events:
+        if not isinstance(event, Event):  # the app's own emit_many takes dicts
+            raise TypeError(f"events must contain Event objects, not {type(event).__name__}")
         text = encode(event.as_json())
         if len(gathered) == MAX_EVENTS or (gathered and size + 1 + len(text) > _ROOM):
             yield _batch(gathered, encoded)

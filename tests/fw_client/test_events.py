@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,13 @@ def test_event_data_that_is_not_json_is_refused() -> None:
         list(batches([Event("order.paid", {"n": float("nan")})]))
     with pytest.raises(TypeError):
         list(batches([Event("order.paid", {"n": object()})]))
+
+
+def test_event_that_is_a_dict_is_refused() -> None:
+    """`fw.webhooks.emit_many` of an app takes dicts."""
+    events: list[Any] = [{"name": "order.paid", "data": {}}]
+    with pytest.raises(TypeError, match=r"^events must contain Event objects, not dict$"):
+        list(batches(events))
 
 
 def test_results_are_those_of_the_events_in_order() -> None:
