@@ -104,7 +104,7 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
     if state[:2] == _INTEGRITY:
         return _constraint_violation(state, error.diag)
     if state == _READ_ONLY and not writable:
-        return StatementError("A read cannot write; use Store.write.")
+        return StatementError("This transaction can only read.")
     if state == _ABORTED:
         return StatementError(CAUGHT_OUTSIDE)
     sentence = _sentence(state)

@@ -75,7 +75,7 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
     if primary == sqlite3.SQLITE_CONSTRAINT:
         return ConstraintViolation(f"{error}.")
     if primary == sqlite3.SQLITE_READONLY and not writable:
-        return StatementError("A read cannot write; use Store.write.")
+        return StatementError("This transaction can only read.")
     if primary in _OVERLOADED_READS and not writable:
         return OverloadedError(_OVERLOADED_READS[primary])
     if (sentence := refusal_reason(error)) is not None:
