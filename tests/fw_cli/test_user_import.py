@@ -66,6 +66,22 @@ def test_refused_import_lines_keep_other_accounts(fw: CommandLine) -> None:
     assert names(fw) == ["bob"]
 
 
+def test_import_ends_at_a_line_of_more_than_64_kib(fw: CommandLine) -> None:
+    """It may be a file without lines, which must not be read whole."""
+    known = json.dumps(ANN)
+    (fw.folder / "in.jsonl").write_text(known + " " * (64 * 1024 - len(known) - 1) + "\n")
+    assert fw.done("user", "import", "in.jsonl").startswith("imported 1 account\n")
+    (fw.folder / "in.jsonl").write_text(f"{known}\n" + " " * (64 * 1024 + 1))
+    refused = fw.refused("user", "import", "in.jsonl")
+    assert refused == "fw: Line 2 has more than 64 KiB.\n"
+
+
+def test_import_counts_the_accounts_that_it_skips(fw: CommandLine) -> None:
+    imported(fw, [ANN])
+    said = fw.done("user", "import", "in.jsonl")
+    assert said.splitlines() == ["imported 0 accounts", "skipped 1 account: already there"]
+
+
 def test_dry_run_imports_no_account(fw: CommandLine) -> None:
     output = imported(fw, [ANN, {**ANN, "name": "x", "hash": "?"}], "--dry-run")
     assert isinstance(output, dict)

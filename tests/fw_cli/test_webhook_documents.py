@@ -200,6 +200,18 @@ def test_rotate_secret_requires_confirmation(fw: CommandLine, erp: dict[str, Any
     assert ("webhook.rotate", "Administrator") in audited(fw)
 
 
+def test_rotate_secret_states_the_end_of_an_overlap(fw: CommandLine, erp: dict[str, Any]) -> None:
+    rotate = ("webhooks", "rotate-secret", "erp", "--yes", "--json")
+    assert "oldSecretUntil" not in fw.json(*rotate)
+    until = fw.json(*rotate, "--overlap", "2")["oldSecretUntil"]
+    assert fw.json("eval", 'fw.get_doc("Webhook", "erp").old_secret_until') == until
+
+
+def test_add_suggests_similar_doctype(fw: CommandLine) -> None:
+    add = ("webhooks", "add", "https://x.example/", "--doctype", "Usr", "--on", "inserted")
+    assert fw.refused(*add) == "fw: There is no DocType Usr. Did you mean User?\n"
+
+
 def test_rotate_secret_takes_secret_from_stdin(fw: CommandLine, erp: dict[str, Any]) -> None:
     rotate = ("webhooks", "rotate-secret", "erp", "--secret-stdin", "--yes")
     assert "first line of stdin is empty" in fw.refused(*rotate, stdin="\n")
@@ -262,7 +274,7 @@ def test_show_prints_secret_as_configured(fw: CommandLine, erp: dict[str, Any]) 
 def test_webhook_delete_requires_confirmation(fw: CommandLine, erp: dict[str, Any]) -> None:
     """A destructive command asks for confirmation; a script passes --yes (C-153)."""
     assert "--yes" in fw.refused("webhooks", "delete", "erp")
-    fw.done("webhooks", "delete", "erp", "--yes")
+    assert fw.json("webhooks", "delete", "erp", "--yes", "--json")["name"] == "erp"
     assert fw.json("webhooks", "show", "--json") == []
 
 
