@@ -165,8 +165,6 @@ def _with_roles(fw: Fw, user: Any, added: Sequence[str], removed: Sequence[str])
         require_known(fw, "Role", each)
     user.reload()  # keeps roles that another transaction has added
     had = [row.role for row in user.roles]
-    for each in added:
-        require_known(fw, "Role", each)
     missing = [each for each in removed if each not in had]
     if missing:
         raise CommandFailed(f"{user.name} does not have the role {', '.join(missing)}")

@@ -58,7 +58,7 @@ def test_apply_creates_declared_site_once(fw: CommandLine, site: Path) -> None:
     assert '+ Webhook erp: url "https://erp.example/hook"' in plan
     assert "+ User Permission bob: User ann" in plan
     assert "first-secret" not in plan
-    assert fw.done("apply", "site.toml", "--yes") == "nothing to change\n"
+    assert fw.done("apply", "site.toml") == "nothing to change\n", "and nothing to confirm"
     ann, bob = fw.json("user", "list", "--json")
     assert (ann["roles"], bob["enabled"]) == (["Clerk", "Event Publisher"], False)
     crm, erp = fw.json("webhooks", "show", "--json")

@@ -41,6 +41,8 @@ def test_key_create_creates_machine_account(fw: CommandLine) -> None:
                    "--role", "Event Publisher", "--json")  # fmt: skip
     assert parse_api_key(made["key"]) is not None
     assert made["expires"] is not None
+    (listed,) = fw.json("key", "list", "--json")
+    assert (made["name"], made["label"]) == (listed["name"], "deploy")
     (account,) = fw.json("user", "list", "--json")
     assert (account["name"], account["roles"]) == ("ci", ["Event Publisher"])
     assert fw.json("eval", "fw.db.sql('SELECT * FROM fw_password')") == []

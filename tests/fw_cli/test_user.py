@@ -174,6 +174,13 @@ def test_unknown_user_is_named_in_refusal(fw: CommandLine, command: str, account
     assert account in fw.refused("user", command, account, *more, stdin=PASSWORD + "\n")
 
 
+@pytest.mark.parametrize("command", ["passwd", "unlock", "disable", "enable", "delete"])
+def test_unknown_user_is_answered_with_suggestion(fw: CommandLine, command: str) -> None:
+    """Also before a password is asked for (C-157)."""
+    fw.done(*add("ida"), stdin=PASSWORD + "\n")
+    assert "Did you mean ida?" in fw.refused("user", command, "idaa")
+
+
 def test_passwd_without_terminal_names_stdin_option(fw: CommandLine) -> None:
     fw.done(*add("ida"), stdin=PASSWORD + "\n")
     assert "--password-stdin" in fw.refused("user", "passwd", "ida")

@@ -27,7 +27,10 @@ def test_invitation_link_is_printed_for_log_transport(fw: CommandLine) -> None:
     assert LINK.fullmatch(fw.done("user", "invite", "ida@example.test"))
     (account,) = fw.json("user", "list", "--json")
     assert account["name"] == "ida@example.test"
-    assert LINK.fullmatch(fw.json("user", "invite", "IDA@example.test", "--json")["link"] + "\n")
+    again = fw.json("user", "invite", "IDA@example.test", "--json")
+    assert LINK.fullmatch(again["link"] + "\n")
+    assert (again["user"], again["email"]) == ("ida@example.test", "ida@example.test")
+    assert again["expires"].endswith("Z")
 
 
 @pytest.mark.parametrize(
@@ -52,6 +55,8 @@ def test_user_invite_explains_refusals(
 
 def test_user_role_adds_and_removes_roles(fw: CommandLine) -> None:
     fw.done("user", "add", "ida", "--email", "ida@example.test", "--role", "Event Publisher")
+    fw.done("user", "add", "bob", "--email", "zoe@desk.test")
+    assert fw.done("user", "role", "bob") == "bob: no roles\n"
     assert fw.done("user", "role", "ida") == "ida: Event Publisher\n"
     change = ("--add", "System Manager", "--remove", "Event Publisher", "--json")
     assert fw.json("user", "role", "IDA", *change) == {"user": "ida", "roles": ["System Manager"]}
