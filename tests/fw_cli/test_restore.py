@@ -59,6 +59,7 @@ def test_restore_ends_sessions_links_and_revoked_keys(fw: CommandLine) -> None:
     assert "--yes" in fw.refused("restore", "copy.db", "--replace")
     tried = fw.json("restore", "copy.db", "--dry-run", "--json")
     assert names(fw) == ["ann", "bob", "later"]
+    assert (tried["kept"], tried["dryRun"]) == (None, True)
     report = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
     contents = tried.pop("contents")
     assert (contents["documents"]["User"], contents["documents"]["API Key"]) == (2, 2)
@@ -95,6 +96,40 @@ def test_restore_ends_revoked_keys_however_long_they_are_read(
     monkeypatch.setattr("fw_cli.restoration.present_access", slow)
     report = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
     assert (report["keysEnded"], report["keys"]) == (1, 1)
+
+
+def test_restore_prints_access_and_work_that_it_revives(fw: CommandLine) -> None:
+    """An operator has to disable accounts again, and the backup's jobs run (C-167)."""
+    fill(fw)
+    fw.done("webhooks", "add", "https://x.example/", "--event", "a.b")
+    fw.done("webhooks", "emit", "a.b")
+    fw.done("backup", "copy.db")
+    fw.done("user", "disable", "bob")
+    tried = fw.done("restore", "copy.db", "--dry-run").splitlines()
+    [kept] = [line for line in tried if "API key" in line and "can be used" in line]
+    assert kept == "2 API keys of the backup can be used; fw key list shows them"
+    said = fw.done("restore", "copy.db", "--replace", "--yes", "--end-keys").splitlines()
+    assert said[1:-1] == [
+        "ended 2 sessions, 2 links and 2 API keys",
+        "enabled again, though disabled or deleted later: bob; disable them again",
+        "the service will run these jobs, some of them again: webhook 1, mail 0, app 0",
+        "passwords, roles and Webhooks are those of the backup",
+    ]
+    assert said[-1].startswith("the replaced store is kept: ")
+
+
+def test_restore_warns_of_secrets_of_another_key(fw: CommandLine) -> None:
+    fw.done("webhooks", "add", "https://x.example/", "--event", "a.b")
+    fw.done("backup", "copy.db")
+    assert fw.run("restore", "copy.db", "--dry-run").stderr == ""
+    tried = fw.run("restore", "copy.db", "--dry-run", FW_SECRET_KEY="another key of this site")
+    assert tried.stderr.startswith("warning: 1 of the values in Webhook, field secret")
+
+
+def test_restore_refuses_a_backup_of_another_kind_of_store(fw: CommandLine) -> None:
+    (fw.folder / "copy.dump").write_bytes(b"PGDMP" + bytes(100))
+    refused = fw.refused("restore", "copy.dump", "--yes")
+    assert "is a backup of postgresql, but FW_DATABASE is sqlite" in refused
 
 
 def test_dry_run_lists_contents_of_backup(fw: CommandLine) -> None:
