@@ -102,7 +102,8 @@ def test_apply_replaces_scopes_by_declared_scopes(fw: CommandLine, site: Path) -
     assert changes(fw, "diff", "site.toml") == [
         ("delete", "User Permission"), ("create", "User Permission"),
     ]  # fmt: skip
-    fw.done("apply", "site.toml", "--yes")
+    lines = fw.done("apply", "site.toml", "--yes").splitlines()
+    assert lines[:2] == ["- User Permission bob: User ann", "+ User Permission bob: User bob"]
     rows = fw.json("eval", 'fw.get_all("User Permission", fields=["for_value"])')
     assert [row["for_value"] for row in rows] == ["bob"]
 
@@ -374,6 +375,12 @@ def test_unreadable_declaration_file_is_named(fw: CommandLine, site: Path) -> No
                   '{"webhooks": {"a": {"url": "u", "timeout": 1, "url": "v"}}}'):  # fmt: skip
         (fw.folder / "bad.json").write_text(twice)
         assert "occurs twice in one object." in fw.refused("diff", "bad.json")
+    (fw.folder / "last.json").write_text('{"roles": [], "webhooks": {}, "webhooks": {}}')
+    assert "last.json: the key webhooks occurs" in fw.refused("diff", "last.json")
+    (fw.folder / "deep.json").write_text('{"webhooks":' * 100_000)
+    assert "deep.json is not valid JSON" in fw.refused("diff", "deep.json")
+    (fw.folder / "GOOD.TOML").write_text("roles = []")
+    assert fw.done("diff", "GOOD.TOML") == "nothing to change\n"
     assert "bad.json: the key url occurs" in fw.refused("apply", "bad.json", "--yes")
     (fw.folder / "bad.toml").write_text("[webhooks.a]\nurl = 'u'\nurl = 'v'")
     assert "bad.toml is not valid TOML: Cannot overwrite" in fw.refused("diff", "bad.toml")

@@ -7,9 +7,15 @@ from pathlib import Path
 import click
 import pytest
 
-from fw_actors.errors import ConfigurationError, NotFoundError, ValidationError
+from fw_actors.errors import (
+    ConfigurationError,
+    DatabaseUnreachableError,
+    NotFoundError,
+    OverloadedError,
+    ValidationError,
+)
 from fw_actors.rules.safe_output import Scrubber
-from fw_cli.errors import CommandError, CommandFailed, command_error, is_defect
+from fw_cli.errors import CommandError, CommandFailed, command_error, is_defect, is_store_away
 from supervisors.service.site_files import AlreadyRunning, StartFailed
 
 SECRET = "sk_live_51Habcd"
@@ -47,11 +53,32 @@ def test_refusal_is_printed_in_its_own_words(error: Exception, message: str) -> 
     assert not is_defect(error)
 
 
+def test_missing_module_and_odd_system_error_are_defects() -> None:
+    """A module of this project is in no extra, and only a system's refusal has a reason."""
+    for error in (ModuleNotFoundError("no web.x", name="web.x"), OSError("odd")):
+        assert is_defect(error)
+        assert message_of(error).startswith(f"internal error: {type(error).__name__}: ")
+
+
+def test_ctrl_c_is_no_defect() -> None:
+    assert not is_defect(KeyboardInterrupt())
+    assert not is_defect(BaseExceptionGroup("", [KeyboardInterrupt(), NotFoundError("x")]))
+
+
+def test_store_is_away_only_if_nothing_else_has_failed() -> None:
+    away = OverloadedError()
+    assert is_store_away(ExceptionGroup("", [away, DatabaseUnreachableError("no server")]))
+    assert not is_store_away(ExceptionGroup("", [away, ValueError()]))
+    assert not is_store_away(ConfigurationError(["a is wrong"]))
+
+
 def test_defect_is_one_line_with_traceback_at_debug() -> None:
     error = caught(ValueError("two\nlines"))
     assert is_defect(error)
     line = "internal error: ValueError: two\nlines (FW_LOG_LEVEL=debug shows where)"
     assert message_of(error) == line
+    first, second, *_ = message_of(error, debugging=True).splitlines()
+    assert (first, second) == ("internal error: ValueError: two", "lines")
     assert "Traceback" in message_of(error, debugging=True)
     assert "test_errors.py" in message_of(error, debugging=True)
 
