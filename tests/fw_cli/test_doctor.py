@@ -18,6 +18,7 @@ def test_doctor_with_warnings_exits_0_with_remedies(fw: CommandLine) -> None:
     assert "warning  FW_PUBLIC_URL is not set" in said
     assert "           -> Set FW_PUBLIC_URL" in said
     assert "the mail transport is log" in said
+    assert {"Configuration", "Web", "Mail", "Webhooks", "Database"} <= set(said.splitlines())
     assert said.splitlines()[-1].startswith("0 problems, ")
 
 

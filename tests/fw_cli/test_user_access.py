@@ -13,7 +13,9 @@ SMTP = {"FW_MAIL_TRANSPORT": "smtp", "FW_SMTP_HOST": "mail.example", "FW_MAIL_FR
 
 
 def test_invitation_is_queued_for_service(fw: CommandLine) -> None:
-    output = fw.done("user", "invite", "Ida@Example.test", "--name", "ida", **SMTP)
+    named = ("--name", "ida", "--full-name", "Ida B")
+    output = fw.done("user", "invite", "Ida@Example.test", *named, **SMTP)
+    assert fw.json("user", "list", "--json")[0]["fullName"] == "Ida B"
     assert output == "queued the invitation of ida to Ida@Example.test\n"
     (row,) = (row for row in fw.json("jobs", "list", "--queue", "mail", "--json"))
     assert (row["function"], row["user"], row["state"]) == ("invitation", "ida", "ready")
@@ -87,6 +89,8 @@ def test_user_sessions_lists_and_ends_sessions(fw: CommandLine) -> None:
     script.write_text(INSERT)
     fw.done("exec", str(script), "--commit")
     rows = fw.json("user", "sessions", "ida@example.test", "--json")
+    assert set(rows[0]) == {"id", "ip", "userAgent", "created", "lastSeen", "expires"}
+    assert rows[0]["created"] == "1970-01-01T00:00:00.001Z"
     assert [(row["id"], row["ip"]) for row in rows] == [(f"s{n}", "192.0.2.7") for n in (2, 1, 0)]
     assert fw.done("user", "sessions", "ida", "--end", "s1") == "ended 1 session of ida\n"
     assert "There is no such session" in fw.refused("user", "sessions", "ida", "--end", "s1")
