@@ -118,6 +118,21 @@ def test_restore_prints_access_and_work_that_it_revives(fw: CommandLine) -> None
     assert said[-1].startswith("the replaced store is kept: ")
 
 
+def test_restore_counts_only_sessions_and_links_that_were_usable(fw: CommandLine) -> None:
+    """Used links and what has expired are deleted too, and no access ends with them."""
+    fill(fw)
+    fw.done("user", "add", "cy", "--email", "cy@x.test")
+    change = "[fw.db.sql(each) for each in ({}, {}, {})]".format(
+        "'UPDATE fw_session SET expires = 1 WHERE id = \"s0\"'",
+        "'UPDATE fw_token SET spent = 1 WHERE user = \"ann\"'",
+        "'UPDATE fw_token SET expires = 1 WHERE user = \"bob\"'",
+    )
+    fw.done("eval", change, "--commit")
+    fw.done("backup", "copy.db")
+    report = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
+    assert (report["sessionsEnded"], report["linksEnded"]) == (1, 1)
+
+
 def test_restore_warns_of_secrets_of_another_key(fw: CommandLine) -> None:
     fw.done("webhooks", "add", "https://x.example/", "--event", "a.b")
     fw.done("backup", "copy.db")
