@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import binascii
 import importlib
+import re
 import smtplib
 import socket
 import ssl
@@ -193,8 +194,10 @@ def _fault_of_code(kind: str, code: int, words: str | bytes) -> MailFault:
 
 
 def _refused_recipient(error: smtplib.SMTPRecipientsRefused) -> MailFault:
-    for code, words in error.recipients.values():
-        return _fault_of_code("recipient", code, words)
+    for recipient, (code, words) in error.recipients.items():
+        # Without the address, which most servers quote: the log has the error, but no recipient.
+        quoted = re.compile(re.escape(recipient.encode("utf-8", "replace")), re.IGNORECASE)
+        return _fault_of_code("recipient", code, quoted.sub(b"recipient", words))
     return MailNotSent("recipient: the mail server refused without a reason.")
 
 

@@ -139,6 +139,16 @@ async def test_smtp_refusal_is_final_or_retried(
     assert str(fault.value) == expected
 
 
+async def test_smtp_refusal_shows_no_recipient(make: Make) -> None:
+    """Most servers quote the address; the log has the error of each attempt."""
+    server = make()
+    server.refuse["RCPT"] = "550 5.1.1 <Anna@Example.TEST>: user unknown"
+    with pytest.raises(MailRefused) as fault:
+        await transport(server.port).send(MESSAGE)
+    reply = "550 5.1.1 <recipient>: user unknown"
+    assert str(fault.value) == f"recipient: the mail server answered {reply}."
+
+
 async def test_unreachable_smtp_server_is_retried() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
