@@ -511,8 +511,12 @@ class Environment:
         for source in (process, file):
             for name in sorted(source.values):
                 if name.startswith(_PREFIX) and not _is_known(name):
-                    near = nearest(name, VARIABLES)
-                    offer = f"; did you mean {near}?" if near else ""
+                    # Without the prefix, which makes short names resemble each other.
+                    known = (*VARIABLES, KEY_VARIABLE, KEY_FILE_VARIABLE)
+                    near = nearest(
+                        name.removeprefix(_PREFIX), (each.removeprefix(_PREFIX) for each in known)
+                    )
+                    offer = f"; did you mean {_PREFIX}{near}?" if near else ""
                     yield f"{source.label}: {_shown(name)} is unknown and ignored{offer}"
 
     def _source_of(self, name: str) -> Source | None:

@@ -464,6 +464,18 @@ def test_unknown_fw_variables_are_warned_of_with_a_suggestion(site: Path) -> Non
     )
 
 
+@pytest.mark.parametrize(
+    ("variable", "offer"),
+    [("FW_SECRETKEY", "; did you mean FW_SECRET_KEY?"), ("FW_FOO", "")],
+)
+def test_suggestion_for_an_unknown_variable_disregards_the_prefix(
+    site: Path, variable: str, offer: str
+) -> None:
+    """With its prefix, FW_FOO resembles FW_LOG."""
+    (warning,) = load({variable: "x"}, site).warnings
+    assert warning == f"environment: {variable} is unknown and ignored{offer}"
+
+
 def test_config_repr_shows_no_secret(site: Path) -> None:
     config = load(
         {
