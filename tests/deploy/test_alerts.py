@@ -67,9 +67,18 @@ ALERT_CASES = {
         "FwStartsAgain",
         {
             'process_start_time_seconds{job="fw-worker",instance="b"}': "100x20 200x8 300x8 400x24",
+            'process_start_time_seconds{job="fw",instance="c",process="1"}': "1x60",
             'process_start_time_seconds{job="fw",instance="c",process="2"}': "1x20 2x8 3x8 4x24",
         },
         [{"job": "fw-worker", "instance": "b"}],
+    ),
+    "a service of several processes that systemd starts again and again": AlertCase(
+        "FwStartsAgain",
+        {
+            'process_start_time_seconds{job="fw",instance="a",process="1"}': "1x20 2x8 3x8 4x24",
+            'process_start_time_seconds{job="fw",instance="a",process="2"}': "5x20 6x8 7x8 8x24",
+        },
+        [{"job": "fw", "instance": "a"}],
     ),
     "deliveries that wait, told by three nodes": AlertCase(
         "FwDeliveriesWait",
