@@ -34,7 +34,9 @@ _UP: Final = "fw_process_up"
 _OPEN_FILES: Final = "process_open_fds"
 _MAX_FILES_METRIC: Final = "process_max_fds"
 _SCARCE: Final = 0.8  # as the alert FwFilesRunOut
-_ASK_SECONDS: Final = 5.0  # a process that does not answer delays the result by 2 s
+ASK_SECONDS: Final = 8.0
+"""The metrics wait for the store for up to 5 s, and for a process that does not answer for 2 s."""
+
 _MAX_ANSWER_BYTES: Final = 4 << 20
 _LARGE_LOG: Final = 100 << 20
 
@@ -154,8 +156,8 @@ def _run_findings(facts: ServiceFacts) -> Iterator[Finding]:
         if facts.silent_processes and facts.silent_processes >= now.processes:
             yield problem(
                 f"{text}; no process responds",
-                "Check its log, and end each hanging process (fw status, kill -9): the service "
-                "replaces it. If that does not help, run fw restart.",
+                "Check its log. If the database answers, end each hanging process (fw status, "
+                "kill -9): the service replaces it. If that does not help, run fw restart.",
             )
             return
         yield ok(text)
@@ -257,7 +259,7 @@ def _lines_of_socket(address_file: Path) -> Sequence[str]:
     """Return the lines of the metrics from the console's socket; none if it is unavailable."""
     try:
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(_ASK_SECONDS)
+            client.settimeout(ASK_SECONDS)
             client.connect(os.fspath(path_in(address_file)))
             # Another user may have recreated the folder of a killed service.
             if peer_user(client) != address_file.stat().st_uid:
@@ -276,7 +278,7 @@ def http_lines(url: str) -> Sequence[str]:
     """Return the lines at `url` of the service; none if it is unavailable."""
     try:
         # The running service, or worker, has written this URL into its own folder.
-        with urlopen(url, timeout=_ASK_SECONDS) as answer:  # nosec B310
+        with urlopen(url, timeout=ASK_SECONDS) as answer:  # nosec B310
             lines: list[str] = answer.read(_MAX_ANSWER_BYTES).decode().splitlines()
             return lines
     except (OSError, ValueError, HTTPException):

@@ -276,7 +276,7 @@ def _configuration_findings(config: Config) -> Iterator[Finding]:
         )
     if deployment.clock_offset:
         yield warning(
-            f"FW_CLOCK_OFFSET shifts the clock by {deployment.clock_offset:g} s",
+            f"FW_CLOCK_OFFSET shifts the clock by {deployment.clock_offset:.12g} s",
             "Unset FW_CLOCK_OFFSET when the test is over.",
         )
     if not config.ops.scheduler:

@@ -458,7 +458,8 @@ def _queue_findings(facts: QueueFacts, service: ServiceState) -> Iterator[Findin
         if row.queue == queued_jobs.APP_QUEUE and row.failed:
             yield warning(
                 f"jobs of apps that failed permanently: {row.failed}",
-                "The log contains the reason of each attempt, by job number.",
+                "fw jobs list --queue app --state failed shows their errors; fw jobs retry JOB "
+                "runs one again, fw jobs cancel JOB deletes it.",
             )
     yield from waiting_findings(facts.receivers, service)
     for name, count in sorted(facts.stuck.items()):

@@ -61,7 +61,8 @@ def evaluate_clock(facts: ClockFacts) -> Section:
         finding = warning(
             f"the newest row is {ahead / MS_PER_SECOND:.0f} s in the future: the clock was set "
             "back, or another machine's clock is ahead",
-            "Synchronise the clocks of all machines of the site (timedatectl status).",
+            "Synchronise the clocks of all machines of the site (timedatectl status). If they "
+            "agree, a clock was ahead when the row was stored: the warning ends at that time.",
         )
     else:
         finding = ok(f"no row is more than {TOLERATED_MS // MS_PER_SECOND} s in the future")
@@ -138,7 +139,8 @@ def not_answering(reason: str, file: Path | None = None) -> Section:
     finding = problem(
         f"the database does not answer: {reason}",
         "Free its disk, end the process that locks it (the log names a slow hook or job of an "
-        "app), put its files back, or start its server: until then the service answers 503.",
+        "app), put its files back, start its server, or let it accept the connection: until then "
+        "the service answers 503.",
     )
     disk: tuple[Finding, ...] = ()
     if file is not None:
@@ -362,7 +364,8 @@ def _failed(facts: MailFacts) -> Finding:
     if facts.failed:
         return warning(
             f"messages that failed in the last 24 hours: {facts.failed}",
-            "Email Delivery shows the reasons in its field error.",
+            "fw jobs list --queue mail --state failed shows their errors; fw jobs retry JOB sends "
+            "one again.",
         )
     return ok("no message failed in the last 24 hours")
 

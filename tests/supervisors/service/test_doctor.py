@@ -16,7 +16,9 @@ from fw_actors.rules.findings import Level
 from supervisors.service import doctor, site_files
 from supervisors.service.background import RunState, ServiceStatus
 from supervisors.service.console_socket import listening
+from supervisors.service.control_channel import GATHER_SECONDS
 from supervisors.service.doctor import ServiceFacts, evaluate_service, service_facts
+from supervisors.service.metrics import BACKLOG_SECONDS
 from supervisors.service.process import ServingRecord, ServingState
 from supervisors.service.site_files import PidFile, ServeLock, SitePaths
 from tests.site_kit import make_config
@@ -57,6 +59,7 @@ def test_doctor_reports_a_service_of_which_no_process_answers() -> None:
     assert section.texts(Level.PROBLEM) == [
         "the service is running at http://127.0.0.1:8000, in 2 processes; no process responds"
     ]
+    assert "If the database answers, end each hanging process" in section.findings[0].todo
     assert section.texts(Level.OK) == section.texts(Level.WARNING) == []
 
 
@@ -163,6 +166,11 @@ def test_service_facts_fall_back_to_http(
     with running(paths, "http://127.0.0.1:1"), answering(paths, line):
         facts = service_facts(config, "1.0")
     assert (facts.forwarded_ignored, facts.unanswered) == (3, False)
+
+
+def test_doctor_waits_for_the_metrics_of_a_service_whose_database_is_silent() -> None:
+    """O-147: they come later than usual, but such a service does not hang."""
+    assert doctor.ASK_SECONDS > BACKLOG_SECONDS + GATHER_SECONDS
 
 
 def test_service_facts_report_a_service_that_answers_nowhere(

@@ -301,6 +301,8 @@ def test_doctor_warns_of_late_jobs_and_expired_leases() -> None:
         "jobs of apps that failed permanently",
         "queue mail",
     ]
+    todo = section.findings[1].todo
+    assert all(f"fw jobs {verb}" in todo for verb in ("list", "retry", "cancel"))
     assert section.facts["queues"]["webhook"] == {"ready": 4, "oldestSeconds": 301.0, "stuck": 0}
     assert levels(evaluate_queues(QueueFacts((), {}), RUNS)) == {"ok"}
 
@@ -466,3 +468,14 @@ def test_doctor_names_pending_data_migrations() -> None:
 )  # fmt: skip
 def test_doctor_notices_a_clock_set_back(now: int, latest: int, level: str) -> None:
     assert levels(evaluate_clock(ClockFacts(now, latest))) == {level}
+
+
+def test_doctor_says_when_the_warning_of_a_row_in_the_future_ends() -> None:
+    """The row keeps its time after the clocks were synchronised."""
+    (finding,) = evaluate_clock(ClockFacts(1_800_000_000_000, 1_800_000_060_000)).findings
+    assert finding.todo.endswith("the warning ends at that time.")
+
+
+def test_doctor_names_the_commands_for_failed_mails() -> None:
+    (failed,) = [f for f in evaluate_mail(LOGGED, MailFacts("", 2), None).findings if f.todo]
+    assert all(f"fw jobs {verb}" in failed.todo for verb in ("list", "retry"))
