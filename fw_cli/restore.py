@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -158,7 +159,19 @@ def _restored_file(
         deployment = replace(config.deployment, database=f"sqlite:///{draft}")
         yield replace(config, deployment=deployment), str(kept)
         if not dry_run:
-            put_file(draft, database, kept)
+            with _uninterrupted():
+                put_file(draft, database, kept)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Disregard Ctrl-C, which would come too late: `Aborted!` would say that nothing was replaced,
+    and hide the accounts that are enabled again."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -147,6 +147,22 @@ def test_restore_refuses_a_backup_of_another_kind_of_store(fw: CommandLine) -> N
     assert "is a backup of postgresql, but FW_DATABASE is sqlite" in refused
 
 
+def test_interrupt_during_the_replacement_comes_too_late(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C-167: the command completes, and reports what was replaced and who can sign in again."""
+    fill(fw)
+    fw.done("backup", "copy.db")
+    rename = os.rename
+
+    def interrupted(source: Any, target: Any) -> None:
+        rename(source, target)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    assert "the replaced store is kept" in fw.done("restore", "copy.db", "--replace", "--yes")
+
+
 def test_dry_run_lists_contents_of_backup(fw: CommandLine) -> None:
     fill(fw)
     fw.done("webhooks", "add", "https://x.example/", "--event", "a.b")
