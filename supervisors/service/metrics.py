@@ -19,7 +19,7 @@ from fw_actors.webhooks.subscriptions import Subscriptions, changed_webhooks
 from supervisors.service.assembly import ServiceDependencies
 from supervisors.service.control_channel import PeerProcesses
 from web.exchange import RequestMetrics
-from web.routes.health import samples_of
+from web.routes.health import system_samples
 
 OUTCOME: Final = "outcome"
 QUEUE: Final = "queue"
@@ -189,7 +189,7 @@ class ServiceMetrics:
         ]
 
     def _own(self) -> list[MetricSample]:
-        system = samples_of(self._system)
+        system = system_samples(self._system)
         return [*self._process_metrics.of_process(), *self._request_metrics.samples(), *system]
 
     async def _answer(self, _argument: object) -> object:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
@@ -25,6 +28,10 @@ from web.response_schemas import OkResponse
 CollectSamples = Callable[[], Awaitable[Sequence[MetricSample]]]
 
 METRICS: Final = "/metrics"
+_FILES: Final = {  # as ProcessCollector describes them
+    "process_open_fds": "Number of open file descriptors.",
+    "process_max_fds": "Maximum number of open file descriptors.",
+}
 ALWAYS_SERVED: Final = frozenset({"/api/health", "/api/ready"})
 """Served regardless of the number of requests in progress."""
 MONITORED: Final = ALWAYS_SERVED | {METRICS}
@@ -103,12 +110,32 @@ class HealthRoutes:
             samples = await self._of_service()
         else:
             own = (*await self._gateway.samples(), *self.request_metrics.samples())
-            samples = [*own, *samples_of(self._process)]
+            samples = [*own, *system_samples(self._process)]
         registry.register(_MetricsCollector(samples))
         return generate_latest(registry)
 
 
-def samples_of(collector: Collector) -> list[MetricSample]:
+def system_samples(collector: ProcessCollector) -> list[MetricSample]:
+    """Return what the system knows of this process: memory, processor time, open files.
+
+    The collector opens files, and would omit the open files just when there are too many.
+    """
+    samples = _samples_of(collector)
+    if not any(sample.name in _FILES for sample in samples) and _has_no_descriptor():
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        samples += [MetricSample(name, "gauge", text, limit) for name, text in _FILES.items()]
+    return samples
+
+
+def _has_no_descriptor() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno == errno.EMFILE
+    return False
+
+
+def _samples_of(collector: Collector) -> list[MetricSample]:
     """Return the samples of a collector of gauges and counters without labels."""
     return [
         MetricSample(

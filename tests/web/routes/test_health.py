@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 import trio
 
@@ -23,6 +25,19 @@ async def test_ready_is_503_until_requests_can_be_served(
     gateway.is_ready = False
     reply = await client.ask("GET", "/api/ready")
     assert (reply.status, reply.error["type"]) == (503, "OverloadedError")
+
+
+async def test_metrics_count_open_files_when_no_descriptor_is_left(client: AppClient) -> None:
+    """O-327: the alert FwFilesRunOut needs the numbers then; counting needs a descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with connected(client.app, "127.0.0.1") as stream:
+        await stream.send_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            reply = b"".join([part async for part in stream])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert {"process_open_fds 3.0", "process_max_fds 3.0"} <= set(reply.decode().splitlines())
 
 
 async def test_metrics_are_in_the_format_of_prometheus(
