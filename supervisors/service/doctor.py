@@ -171,7 +171,8 @@ def _run_findings(facts: ServiceFacts) -> Iterator[Finding]:
     if facts.silent_processes:
         yield warning(
             f"{facts.silent_processes} of {now.processes} processes of the service do not answer",
-            "The service replaces a process that has ended. If this persists, check its log.",
+            "fw status shows which. Under systemd the service replaces a process that hangs; "
+            "elsewhere end the process (kill -9), and the service replaces it.",
         )
 
     if facts.scarce_files is not None:

@@ -63,6 +63,14 @@ def test_doctor_reports_a_service_of_which_no_process_answers() -> None:
     assert section.texts(Level.OK) == section.texts(Level.WARNING) == []
 
 
+def test_doctor_says_how_to_end_a_hanging_process() -> None:
+    """O-49: without a watchdog, as after `fw start`, nobody else ends it."""
+    section = evaluate_service(ServiceFacts(IN_TWO, "1.0", (), (), silent_processes=1))
+    (todo,) = [finding.todo for finding in section.findings if finding.todo]
+    assert "fw status" in todo
+    assert "kill -9" in todo
+
+
 def test_service_facts_use_the_record_of_the_supervisor(tmp_path: Path) -> None:
     """O-49: it says which process is silent, also if none gives the metrics."""
     config, paths = make_config(tmp_path), SitePaths(tmp_path)
