@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from math import inf
 from typing import Any, Final, TypeVar
-
-import trio
 
 from fw_actors.access import sessions
 from fw_actors.access.administration import AccountStates, Profile, SelfService, UserAdministration
@@ -43,7 +38,7 @@ from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.lockout import BUSY_RETRY_SECONDS
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Ref, Request
-from fw_actors.store import Tx, installation_key
+from fw_actors.store import Tx, UserShares, installation_key
 from fw_actors.webhooks.diagnostics import TestEventResult, TestEventSender
 from fw_actors.webhooks.erasure import erase
 from fw_actors.webhooks.pacing import WebhookPause
@@ -58,8 +53,6 @@ HEALTH_SECONDS: Final = 0.5
 """The time for which a page waits for the health of receivers from the Dispatcher."""
 READY_SECONDS: Final = 2.0
 """The deadline of the store for a readiness check (H-102)."""
-
-
 SLOW_READ_SECONDS: Final = 0.5
 SLOW_READER_SECONDS: Final = 60.0
 """The time after a slow read for which the reads of its user are limited."""
@@ -69,127 +62,6 @@ SLOW_WRITER_SECONDS: Final = 2.0
 that wait for each other cannot share a commit."""
 WRITE_SHARE_SECONDS: Final = 30.0
 """The time for which a write waits for the slow writes of its user."""
-MAX_USER_SHARES: Final = 1_000
-"""The number of users from which those without a running call are forgotten, slow ones too."""
-
-
-class _CallDeferred(Exception):
-    """Raised by a call that has not begun because the calls of its user are slow by now."""
-
-
-class _UserShare:
-    """The calls of one user; `is_slow` and `slow_calls` are set in the threads that run them."""
-
-    __slots__ = ("calls", "is_slow", "limiter", "slow_at", "slow_calls", "slow_calls_seen")
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.is_slow = False
-        self.slow_calls = self.slow_calls_seen = 0
-        self.slow_at = -inf  # trio's time when one ended
-        self.limiter: trio.CapacityLimiter | None = None
-
-    def timed(self, fn: Callable[[Tx], T], slow_seconds: float, tx: Tx) -> T:
-        """Run `fn` in a thread of the store, and record whether it takes `slow_seconds`."""
-        began = time.perf_counter()
-        try:
-            return fn(tx)
-        finally:
-            if time.perf_counter() - began - tx.waited_seconds > slow_seconds:
-                self.slow_calls += 1
-                self.is_slow = True
-
-    def timed_unless_slow(self, fn: Callable[[Tx], T], slow_seconds: float, tx: Tx) -> T:
-        """Run `fn` as `timed` does. Raises: _CallDeferred, at once."""
-        if self.is_slow:
-            raise _CallDeferred
-        return self.timed(fn, slow_seconds, tx)
-
-
-class UserShares:
-    """Limits the calls of a user that are in the store at once, while they are slow.
-
-    Otherwise the searches of one user could hold all readers, and every other read would wait until
-    it is refused; and a write would wait for all the slow ones that one user has sent before it.
-    Short calls are not limited: reads would take twice as long one after the other, and writes
-    could not share a commit.
-    """
-
-    def __init__(
-        self,
-        threads: int,
-        slow_seconds: float,
-        slow_user_seconds: float,
-        max_wait_seconds: float,
-        refusal: str,
-    ) -> None:
-        """Args:
-        threads: those of the store that run the calls; one is left to the other users, if there
-            are several.
-        slow_seconds: a call that takes longer is slow.
-        slow_user_seconds: the time after a slow call for which the calls of its user are limited.
-        max_wait_seconds: a call that has waited longer for its user's share is refused.
-        refusal: the message of that refusal.
-        """
-        self._at_once = max(1, threads - 1)
-        self._slow_seconds, self._slow_user_seconds = slow_seconds, slow_user_seconds
-        self._max_wait_seconds, self._refusal = max_wait_seconds, refusal
-        self._shares: dict[str, _UserShare] = {}
-
-    def __len__(self) -> int:
-        return len(self._shares)
-
-    async def run(
-        self, execute: Callable[[Callable[[Tx], T]], Awaitable[T]], user: str, fn: Callable[[Tx], T]
-    ) -> T:
-        """Run `fn` by `execute`, which is `Store.read` or `Store.write`, within the user's share.
-
-        Raises: what `execute` raises; OverloadedError if the user's share was not free in time.
-        """
-        share = self._share_of(user)
-        share.calls += 1
-        try:
-            if not share.is_slow:
-                with suppress(_CallDeferred):
-                    return await execute(partial(share.timed_unless_slow, fn, self._slow_seconds))
-            return await self._limited(execute, share, fn)
-        finally:
-            self._end_call(user, share)
-
-    async def _limited(
-        self,
-        execute: Callable[[Callable[[Tx], T]], Awaitable[T]],
-        share: _UserShare,
-        fn: Callable[[Tx], T],
-    ) -> T:
-        if share.limiter is None:
-            share.limiter = trio.CapacityLimiter(self._at_once)
-        with trio.move_on_after(self._max_wait_seconds) as scope:
-            await share.limiter.acquire()
-        if scope.cancelled_caught:
-            raise OverloadedError(self._refusal)
-        try:
-            return await execute(partial(share.timed, fn, self._slow_seconds))
-        finally:
-            share.limiter.release()
-
-    def _share_of(self, user: str) -> _UserShare:
-        share = self._shares.get(user)
-        if share is None:
-            if len(self._shares) >= MAX_USER_SHARES:
-                self._shares = {name: each for name, each in self._shares.items() if each.calls}
-            share = self._shares[user] = _UserShare()
-        elif share.is_slow and trio.current_time() > share.slow_at + self._slow_user_seconds:
-            share.is_slow = False
-        return share
-
-    def _end_call(self, user: str, share: _UserShare) -> None:
-        share.calls -= 1
-        if share.slow_calls != share.slow_calls_seen:
-            share.slow_calls_seen, share.slow_at = share.slow_calls, trio.current_time()
-            share.is_slow = True
-        elif not share.calls and not share.is_slow:
-            del self._shares[user]
 
 
 class Gateway:

@@ -25,7 +25,7 @@ from fw_actors.store.statement import (
     rows_as_json,
     update_of_times_ahead,
 )
-from fw_actors.store.store import Store, StoreStatistics
+from fw_actors.store.store import Store, StoreStatistics, UserShares
 from fw_actors.store.transaction import AfterCommit, Row, SlowCallback, Tx
 from fw_actors.store.trio_sqlite import open_sqlite
 
@@ -53,6 +53,7 @@ __all__ = [
     "TextBytes",
     "Tx",
     "UniqueViolation",
+    "UserShares",
     "deletion_of_oldest",
     "earlier",
     "installation_key",

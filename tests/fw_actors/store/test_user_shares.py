@@ -12,9 +12,8 @@ import pytest
 import trio
 import trio.testing
 
-from fw_actors.actors import gateway
-from fw_actors.actors.gateway import UserShares
 from fw_actors.errors import OverloadedError
+from fw_actors.store import UserShares
 
 AT_ONCE = 8
 
@@ -165,7 +164,7 @@ async def test_user_shares_refuse_a_call_that_waits_too_long(store: ThreadStore)
 async def test_user_shares_keep_a_limited_number_of_slow_users(
     store: ThreadStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "MAX_USER_SHARES", 2)
+    monkeypatch.setattr("fw_actors.store.store.MAX_USER_SHARES", 2)
     shares = shares_of()
     for user in ("ann", "bob", "cleo"):
         await shares.run(store.read, user, slow)
