@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -11,7 +10,6 @@ from itertools import count
 from typing import Any, Final
 
 import pytest
-import trio
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -31,10 +29,9 @@ from sqlalchemy import text as sql
 from sqlalchemy.schema import CreateTable, DropTable
 from sqlalchemy.sql import bindparam
 
-from fw_actors.errors import OverloadedError, ValidationError
+from fw_actors.errors import ValidationError
 from fw_actors.store import (
     ConstraintViolation,
-    SlowCallback,
     Statement,
     StatementError,
     Store,
@@ -42,7 +39,6 @@ from fw_actors.store import (
     UniqueViolation,
 )
 from fw_actors.store.statement import POSTGRESQL, SQLITE
-from tests.fw_actors.store.conftest import OpenStore
 from tests.fw_actors.store.kinds import ANOTHER_TRANSACTION, NO_TEXT
 from tests.fw_actors.store.notes import ADD, ALL, NOTES, NoteRefused, add, texts
 
@@ -80,162 +76,6 @@ async def test_failed_savepoint_undoes_own_part_only(store: Store) -> None:
 
     await store.write(work)
     assert await store.read(texts) == ["outer", "kept"]
-
-
-async def test_commit_callbacks_run_in_order_and_skip_failed_savepoint(store: Store) -> None:
-    called: list[str] = []
-
-    def work(tx: Tx) -> None:
-        tx.after_commit(lambda: called.append("first"))
-        with suppress(NoteRefused), tx.savepoint():
-            tx.after_commit(lambda: called.append("dropped"))
-            raise NoteRefused
-        with tx.savepoint():
-            tx.after_commit(lambda: called.append("second"))
-
-    await store.write(work)
-    assert called == ["first", "second"]
-
-
-async def test_commit_callback_for_once_runs_once(store: Store) -> None:
-    called: list[str] = []
-
-    def notice() -> None:
-        called.append("notice")
-
-    def work(tx: Tx) -> None:
-        for _ in range(3):
-            tx.after_commit(notice, once=True)
-            tx.after_commit(lambda: called.append("other"))
-
-    await store.write(work)
-    assert called == ["notice", *["other"] * 3]
-
-
-async def test_commit_callback_for_once_survives_failed_savepoint(store: Store) -> None:
-    """A savepoint that is undone takes only its own registration with it."""
-    called: list[str] = []
-
-    def notice() -> None:
-        called.append("notice")
-
-    def work(tx: Tx) -> None:
-        with suppress(NoteRefused), tx.savepoint():
-            tx.after_commit(notice, once=True)
-            raise NoteRefused
-        tx.after_commit(lambda: called.append("other"))
-        with suppress(NoteRefused), tx.savepoint():
-            tx.after_commit(notice, once=True)
-            raise NoteRefused
-        tx.after_commit(notice, once=True)
-        tx.after_commit(notice, once=True)
-
-    await store.write(work)
-    assert called == ["other", "notice"]
-
-
-async def test_commit_callback_of_failed_transaction_is_dropped(store: Store) -> None:
-    called: list[str] = []
-
-    def work(tx: Tx) -> None:
-        tx.after_commit(lambda: called.append("dropped"))
-        raise NoteRefused
-
-    with pytest.raises(NoteRefused):
-        await store.write(work)
-    assert called == []
-
-
-async def test_commit_callback_error_is_logged_and_next_callback_runs(
-    store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    called: list[str] = []
-
-    def work(tx: Tx) -> str:
-        tx.after_commit(lambda: called.remove("missing"))
-        tx.after_commit(lambda: called.append("next"))
-        return "done"
-
-    assert await store.write(work) == "done"
-    assert called == ["next"]
-    assert "callback" in caplog.text
-
-
-def unexpected(error: BaseException) -> None:
-    raise AssertionError from error
-
-
-async def test_slow_callback_error_is_logged_and_reported(
-    threaded: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whatever the error is: it must not end the thread of the callbacks."""
-    reported: list[str] = []
-
-    def fail() -> None:
-        raise KeyboardInterrupt
-
-    def work(tx: Tx) -> str:
-        tx.after_commit(SlowCallback(fail, lambda error: reported.append(type(error).__name__)))
-        tx.after_commit(SlowCallback(lambda: reported.append("next"), unexpected))
-        return "done"
-
-    for _ in range(2):
-        assert await threaded.write(work) == "done"
-    assert sorted(reported) == ["KeyboardInterrupt", "KeyboardInterrupt", "next", "next"]
-    assert "callback" in caplog.text
-
-
-async def test_slow_callbacks_run_in_order_while_others_write(threaded: Store) -> None:
-    """The hook `after_commit` of an app may take long (D-142)."""
-    release, ran = threading.Event(), list[str]()
-
-    def slowly(name: str) -> None:
-        assert release.wait(60)
-        ran.append(name)
-
-    async def write(name: str, *, task_status: trio.TaskStatus[None]) -> None:
-        def work(tx: Tx) -> None:
-            tx.after_commit(SlowCallback(partial(slowly, name), unexpected))
-            tx.after_commit(task_status.started)
-
-        await threaded.write(work)
-        ran.append(f"{name} answered")
-
-    with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
-            for name in ("a", "b"):
-                await nursery.start(write, name)
-            await threaded.write(add("while they wait"))
-            assert await threaded.read(texts) == ["while they wait"]
-            assert ran == []
-            release.set()
-    assert [each for each in ran if len(each) == 1] == ["a", "b"]
-    assert ran.index("a") < ran.index("a answered")
-    assert ran.index("b") < ran.index("b answered")
-
-
-async def test_closing_store_waits_for_slow_callbacks(open_store: OpenStore) -> None:
-    release, ran = threading.Event(), list[bool]()
-
-    async def write(store: Store, *, task_status: trio.TaskStatus[None]) -> None:
-        def work(tx: Tx) -> None:
-            tx.after_commit(SlowCallback(lambda: ran.append(release.wait(60)), unexpected))
-            tx.after_commit(task_status.started)
-
-        await store.write(work)
-
-    async def release_when_closing(store: Store) -> None:
-        with suppress(OverloadedError):
-            while True:
-                await store.write(lambda tx: None)
-        release.set()
-
-    with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
-            async with open_store() as store:
-                await nursery.start(write, store)
-                nursery.start_soon(release_when_closing, store)
-            assert ran == [True]
 
 
 async def test_unique_violation_names_table_and_columns(store: Store) -> None:
