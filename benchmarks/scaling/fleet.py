@@ -126,7 +126,7 @@ class ModelStore(Store):
     """A node's store: the inner one does the work, the model takes its time."""
 
     def __init__(self, inner: Store, database: ModelDatabase) -> None:
-        self.readers = inner.readers
+        self.readers, self.writers = inner.readers, inner.writers
         self._inner, self._database = inner, database
         self._connections = trio.CapacityLimiter(WRITER_THREADS)
 
