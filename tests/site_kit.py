@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import trio
 
@@ -82,6 +83,36 @@ def make_config(folder: Path, *, apps: tuple[str, ...] = (), **changes: Any) -> 
     )  # fmt: skip
 
 
+_PROJECT: Final = Path(__file__).parents[1]
+_TABLES: dict[tuple[Path, tuple[str, ...]], bytes] = {}
+"""The file of a new site by the folder and names of its apps: making its tables takes longer than
+what most tests do."""
+
+
+async def _copy_tables(config: Config, file: Path) -> None:
+    """Make the file of a new site, if its apps are the project's; others differ by test."""
+    if config.apps and _PROJECT not in config.folder.parents:
+        return
+    key = (config.folder if config.apps else _PROJECT, config.apps)
+    if key not in _TABLES:
+        with TemporaryDirectory() as folder:
+            database = f"sqlite:///{folder}/fw.db"
+            new = make_config(config.folder, apps=config.apps, database=database)
+            assert new.sqlite_file is not None
+            entropy, clock = SeededEntropy(1), TrioClock(START_MS)
+            async with open_site(new, clock=clock, entropy=entropy, inline=True, durable=False):
+                pass
+            _TABLES[key] = new.sqlite_file.read_bytes()
+    _write(file, _TABLES[key])
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Write a store's file with the modes that the service gives it."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file.touch(mode=0o600)
+    file.write_bytes(content)
+
+
 @asynccontextmanager
 async def inline_site(
     folder: Path,
@@ -92,6 +123,8 @@ async def inline_site(
 ) -> AsyncIterator[Site]:
     """Open a site on trio's clock, without threads; `shared`: as one of several processes."""
     config = make_config(folder, **changes)
+    if config.sqlite_file is not None and not config.sqlite_file.exists():
+        await _copy_tables(config, config.sqlite_file)
     # A second site of a test continues at the time of the first one.
     clock = TrioClock(START_MS + round(trio.current_time() * 1000))
     entropy = SeededEntropy(seed)
