@@ -385,7 +385,7 @@ class ThreadExecutor:
         self._slow_callbacks = _SlowCallbacks(f"{name}-callbacks", self._send)
         self._busy: dict[int, float] = {}  # threads that run something, and since when
         self._reported: set[tuple[int, float]] = set()
-        self._next_look = 0.0
+        self._next_check = 0.0
         self._running = len(engines)
         self._ended = trio.Event()
         for number, engine in enumerate(engines, 1):
@@ -402,7 +402,7 @@ class ThreadExecutor:
                 "The store is closing." if self._closing else "Too many calls wait for the store."
             )
         item = WorkItem(fn, now, durable=durable)
-        if self._busy and item.made >= self._next_look:
+        if self._busy and item.made >= self._next_check:
             self._report_slow(item.made)
         self.waiting += 1
         self._queue.put(item)
@@ -507,7 +507,7 @@ class ThreadExecutor:
 
         On SQLite all writes wait for it, and nothing else would tell for what they wait.
         """
-        self._next_look = now + 1.0
+        self._next_check = now + 1.0
         running = set(self._busy.copy().items())
         self._reported &= running
         for thread, since in running - self._reported:

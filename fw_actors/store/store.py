@@ -343,7 +343,11 @@ class UserShares:
             if len(self._shares) >= MAX_USER_SHARES:
                 self._shares = {name: each for name, each in self._shares.items() if each.calls}
             share = self._shares[user] = _UserShare()
-        elif share.is_slow and trio.current_time() > share.slow_at + self._slow_user_seconds:
+        elif (
+            share.is_slow
+            and share.slow_calls == share.slow_calls_seen  # else one is being committed
+            and trio.current_time() > share.slow_at + self._slow_user_seconds
+        ):
             share.is_slow = False
         return share
 

@@ -49,6 +49,18 @@ class ThreadStore:
         return await trio.to_thread.run_sync(run)
 
 
+class LateStore(ThreadStore):
+    """Begins its calls at an event."""
+
+    def __init__(self, begin: trio.Event) -> None:
+        super().__init__()
+        self._begin = begin
+
+    async def read(self, fn: Callable[[Any], Any]) -> Any:
+        await self._begin.wait()
+        return await super().read(fn)
+
+
 def slow(_: object) -> None:
     time.sleep(0.02)
 
@@ -110,10 +122,31 @@ async def test_user_shares_limit_calls_that_waited_for_slow_ones(store: ThreadSt
     """They were admitted before a call of their user was slow, but have not begun."""
     shares, begin = shares_of(), trio.Event()
 
-    class LateStore(ThreadStore):
+    counted = ThreadStore()
+
+    def slow_and_counted(_: object) -> None:
+        with counted.counting():
+            slow(_)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(AT_ONCE):
+            nursery.start_soon(shares.run, LateStore(begin).read, "ann", slow_and_counted)
+        await trio.testing.wait_all_tasks_blocked()
+        await shares.run(store.read, "ann", slow)
+        begin.set()
+    assert counted.peak == 1
+
+
+async def test_user_shares_limit_calls_while_a_slow_one_is_committed() -> None:
+    """A call that arrives after the function of a slow one has returned does not end the limit."""
+    shares, ran, commit, begin = shares_of(), trio.Event(), trio.Event(), trio.Event()
+
+    class CommittingStore(ThreadStore):
         async def read(self, fn: Callable[[Any], Any]) -> Any:
-            await begin.wait()
-            return await super().read(fn)
+            result = await super().read(fn)
+            ran.set()
+            await commit.wait()
+            return result
 
     counted = ThreadStore()
 
@@ -123,10 +156,14 @@ async def test_user_shares_limit_calls_that_waited_for_slow_ones(store: ThreadSt
 
     async with trio.open_nursery() as nursery:
         for _ in range(AT_ONCE):
-            nursery.start_soon(shares.run, LateStore().read, "ann", slow_and_counted)
+            nursery.start_soon(shares.run, LateStore(begin).read, "ann", slow_and_counted)
+        nursery.start_soon(shares.run, CommittingStore().read, "ann", slow)
+        await ran.wait()
+        nursery.start_soon(shares.run, LateStore(begin).read, "ann", slow_and_counted)
         await trio.testing.wait_all_tasks_blocked()
-        await shares.run(store.read, "ann", slow)
         begin.set()
+        await trio.sleep(0.2)
+        commit.set()
     assert counted.peak == 1
 
 
