@@ -12,9 +12,11 @@ import shlex
 import shutil
 import stat
 import subprocess
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[2]
 TELLS = """#!/bin/sh
@@ -201,6 +203,17 @@ def test_serving_and_build_pins_are_tested_pins() -> None:
     assert pins("constraints-build.txt") < pins("constraints-dev.txt")
     assert pins("constraints-alone.txt") < pins("constraints-dev.txt")
     assert pins("constraints-otel.txt") < pins("constraints-dev.txt")
+
+
+def test_pins_support_oldest_python() -> None:
+    """Debian 12 has Python 3.11.2; pins are resolved by that of the developer, which is newer."""
+    needs = {each.metadata["Name"]: each.metadata["Requires-Python"] for each in distributions()}
+    refusing = {
+        name: versions
+        for name, versions in needs.items()
+        if versions and not SpecifierSet(versions).contains("3.11.0")
+    }
+    assert refusing == {}
 
 
 def test_scripts_install_by_hashes_only() -> None:
