@@ -6,6 +6,7 @@ import gc
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -167,9 +168,10 @@ def wheel_of_the_run(
 
 
 @pytest.fixture(scope="session")
-def kept_schemas(cluster: PostgresCluster) -> KeptSchemas:
+def kept_schemas(cluster: PostgresCluster) -> Iterator[KeptSchemas]:
     """Schemas that have their tables from a test before."""
-    return KeptSchemas(cluster)
+    with closing(KeptSchemas(cluster)) as schemas:
+        yield schemas
 
 
 @pytest.fixture

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import os
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from playwright.sync_api import CDPSession, ConsoleMessage, Error, Page
+from playwright.sync_api import ConsoleMessage, Error, Page
 
 HERE: Final = Path(__file__).parent
 AXE: Final = (HERE / "vendor" / "axe-core-4.14.1.min.js").read_text()
 SCREENSHOTS: Final = HERE / "screenshots"
+TAKES_SCREENSHOTS: Final = "SCREENSHOTS" in os.environ  # a tenth of the time of a run
 WATCHER: Final = """
 document.addEventListener("securitypolicyviolation", (event) => {
   const { violatedDirective, blockedURI, sourceFile, lineNumber } = event;
@@ -79,12 +81,10 @@ class PageErrors:
 
 def check_page(page: Page, name: str) -> None:
     """Check the page as it stands: nothing wider than the screen, nothing that axe-core objects
-    to, in light and dark, narrow and wide; leave a picture of each."""
-    SCREENSHOTS.mkdir(exist_ok=True)
+    to, in light and dark, narrow and wide."""
     before: Any = page.viewport_size
     if page.evaluate("typeof axe") == "undefined":
         page.evaluate(AXE)
-    session = page.context.new_cdp_session(page)
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)
         for width in WIDTHS:
@@ -92,17 +92,19 @@ def check_page(page: Page, name: str) -> None:
             page.evaluate(SETTLE)
             too_wide = page.evaluate(TOO_WIDE, width)
             assert not too_wide, (name, width, too_wide)
-            (SCREENSHOTS / f"{name}-{width}-{scheme}.png").write_bytes(_picture(session, width))
+            if TAKES_SCREENSHOTS:
+                _take_screenshot(page, width, f"{name}-{width}-{scheme}.png")
             if (scheme == "dark") == (width == WIDTHS[0]):  # both schemes, both widths
                 objections = page.evaluate(RUN_AXE, scheme == "light")
                 assert not objections, (name, width, scheme, objections)
-    session.detach()
     page.emulate_media(color_scheme="light")
     page.set_viewport_size(before)
 
 
-def _picture(session: CDPSession, width: int) -> bytes:
-    """Return the whole page as PNG: a third of the time of Playwright's, which lays it out anew."""
+def _take_screenshot(page: Page, width: int, name: str) -> None:
+    """Keep a picture of the whole page: in a third of the time of Playwright's, which lays it out
+    anew."""
+    session = page.context.new_cdp_session(page)
     height = session.send("Page.getLayoutMetrics")["cssContentSize"]["height"]
     taken = session.send(
         "Page.captureScreenshot",
@@ -112,4 +114,6 @@ def _picture(session: CDPSession, width: int) -> bytes:
             "optimizeForSpeed": True,
         },
     )
-    return base64.b64decode(taken["data"])
+    session.detach()
+    SCREENSHOTS.mkdir(exist_ok=True)
+    (SCREENSHOTS / name).write_bytes(base64.b64decode(taken["data"]))
