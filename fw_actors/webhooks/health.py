@@ -315,12 +315,12 @@ def _with_counts(
     counts = {name: tuple(map(int, numbers)) for name, *numbers in rows}
     for name, title, url, enabled, failures, failing, error, success, since, until in webhooks:
         paused = pause_end(since, until, tx.now) != NOT_PAUSED
-        place = "paused" if paused else service.health.get(receiver_of(url), "")
+        receiver = service.health.get(receiver_of(url), "")
         numbers = counts.get(name, (0,) * 9)
         yield WebhookHealth(
             name=name,
             label=label_of_webhook(title, url),
-            state=_state(bool(enabled), failures or 0, success, place),
+            state=_state(paused, bool(enabled), failures or 0, success, receiver),
             failures=failures or 0,
             failing_since=failing,
             last_error=error or "",
@@ -342,14 +342,19 @@ def _hours_ago(tx: Tx, hours: int) -> int:
     return tx.now - tx.now % MS_PER_HOUR - hours * MS_PER_HOUR
 
 
-def _state(enabled: bool, failures: int, success: int | None, place: str) -> WebhookState:
-    if place == "paused":  # also of a disabled one, whose deliveries wait too (B-301)
+def _state(
+    paused: bool, enabled: bool, failures: int, success: int | None, receiver: str
+) -> WebhookState:
+    """Return the state of a Webhook; `receiver` is the health of its receiver."""
+    if paused:  # also of a disabled one, whose deliveries wait too (B-301)
         return WebhookState.PAUSED
-    if not enabled:
+    if not enabled:  # its deliveries fail, also while its receiver is paused
         return WebhookState.DISABLED
+    if receiver == "paused":
+        return WebhookState.PAUSED
     if failures >= FAILURES:
         return WebhookState.FAILING
-    if place == "slow":
+    if receiver == "slow":
         return WebhookState.SLOW
     return WebhookState.UNTRIED if success is None and not failures else WebhookState.WORKING
 

@@ -129,6 +129,18 @@ async def test_webhook_health_shows_disabled_and_paused_state(
     assert off.state == "disabled"
 
 
+async def test_webhook_health_is_disabled_while_its_receiver_is_paused(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Only the pause of a Webhook holds back the deliveries of a disabled one (B-240, B-301)."""
+    paused = ServiceState(running=True, health={"https://receiver.example:443": "paused"})
+    async with delivering(tmp_path, Receiver(["200"])) as post:
+        name = await post.webhook()
+        await post.change(name, enabled=0)
+        off = await health(post, name, paused)
+    assert off.state == "disabled"
+
+
 async def test_outcome_counts_follow_rename_and_end_with_webhook(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
