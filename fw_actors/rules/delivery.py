@@ -340,7 +340,8 @@ def _not_due(facts: WaitingDelivery) -> Explanation:
             "Its Webhook sends one delivery at a time for each document (ordering). It waits until "
             f"{facts.behind}, and those between them, are sent or have failed."
         )
-        return Explanation(WaitReason.ORDER, None, text)
+        pause = f" {_paused_for(facts)}" if facts.paused else ""
+        return Explanation(WaitReason.ORDER, None, text + pause)
     text = (
         "fw_job has no scheduled job for it, because the table was changed by hand. It is not sent "
         "until the row is restored."
@@ -349,12 +350,16 @@ def _not_due(facts: WaitingDelivery) -> Explanation:
 
 
 def _paused(facts: WaitingDelivery, due: int) -> Explanation:
+    is_endless = facts.paused_until == UNTIL_RESUMED
+    due_at = None if is_endless else max(due, facts.paused_until)
+    return Explanation(WaitReason.PAUSED, due_at, _paused_for(facts))
+
+
+def _paused_for(facts: WaitingDelivery) -> str:
     if facts.paused_until == UNTIL_RESUMED:
-        text = "Its Webhook is paused until it is resumed (fw webhooks resume)."
-        return Explanation(WaitReason.PAUSED, None, text)
+        return "Its Webhook is paused until it is resumed (fw webhooks resume)."
     left = (facts.paused_until - facts.now) / MS_PER_SECOND
-    text = f"Its Webhook is paused for {left:,.0f} s more; fw webhooks resume ends the pause."
-    return Explanation(WaitReason.PAUSED, max(due, facts.paused_until), text)
+    return f"Its Webhook is paused for {left:,.0f} s more; fw webhooks resume ends the pause."
 
 
 def _failed(facts: WaitingDelivery) -> Explanation:

@@ -52,6 +52,10 @@ ENDED = (
 )
 
 PAUSED = "Its Webhook is paused for 9 s more; fw webhooks resume ends the pause."
+BEHIND = (
+    "Its Webhook sends one delivery at a time for each document (ordering). It waits until msg_1, "
+    "and those between them, are sent or have failed."
+)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +131,7 @@ PAUSED = "Its Webhook is paused for 9 s more; fw webhooks resume ends the pause.
             "A process has leased it for an attempt. The lease lasts 1.5 s more; if the process "
             "has died, another process then takes the delivery over.",
         ),
+        ({"behind": "msg_1", "next_at": None}, WaitReason.ORDER, None, BEHIND),
         ({}, WaitReason.SLOT, NOW - 1, f"{AHEAD.format(0, 0)} {SPEED}"),
         (
             {"ahead": 103, "in_flight": 1}, WaitReason.SLOT, NOW - 1,
@@ -149,6 +154,13 @@ def test_explain_reports_stopped_service() -> None:
     assert explain(later, stopped).text == (
         f"Attempt 1 of 6 failed. No error was recorded. {nobody}"
     )
+
+
+def test_explain_reports_pause_of_delivery_behind_another_one() -> None:
+    """Both reasons apply (B-305, B-326)."""
+    behind = replace(DUE, behind="msg_1", next_at=None, paused_until=NOW + 9_000)
+    explanation = explain(behind, RUNS)
+    assert (explanation.reason, explanation.text) == (WaitReason.ORDER, f"{BEHIND} {PAUSED}")
 
 
 def test_explain_reports_paused_receiver() -> None:
