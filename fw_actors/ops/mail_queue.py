@@ -20,9 +20,12 @@ import sqlalchemy as sa
 
 from fw_actors.access.accounts import has_password
 from fw_actors.access.links import LinkKind, Links
+from fw_actors.documents.core import Webhook
 from fw_actors.documents.naming import random_name
+from fw_actors.documents.permissions import SYSTEM_MANAGER, USER_PERMISSION
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import RowInserter
+from fw_actors.documents.tables import table_of
 from fw_actors.mail import (
     LogTransport,
     MailMessage,
@@ -141,6 +144,7 @@ class MailQueue:
 
 _OUTCOME: Final = ("status", "attempts", "error", "sent", "modified")
 _KINDS: Final = {Template.RECOVERY: LinkKind.RECOVERY, Template.INVITATION: LinkKind.INVITATION}
+_ABOUT_WEBHOOKS: Final = frozenset({Template.WEBHOOK_FAILING, Template.WEBHOOK_DISABLED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,7 @@ class _Recipient:
 
 class _MailStatements(NamedTuple):
     by_user: Statement
+    hears_of_webhooks: Statement
     recipient: Statement
     address: Statement
     delete: Statement
@@ -164,13 +169,17 @@ class _MailStatements(NamedTuple):
 
 
 @lru_cache(STATEMENT_CACHE_SIZE)
-def _statements(users: sa.Table, deliveries: sa.Table) -> _MailStatements:
+def _statements(
+    users: sa.Table, roles: sa.Table, scopes: sa.Table, deliveries: sa.Table
+) -> _MailStatements:
     u = users.c
     d = deliveries.c
     key: sa.BindParameter[Any] = sa.bindparam("key")
     # Locked: a link must not go to an address that is just being replaced.
     account = sa.select(u.name, u.email, u.fullName).with_for_update(key_share=True, of=users)
     by_user = Statement(account.where(u.name == key, u.enabled == 1))
+    about_webhooks = _may_hear_of_webhooks(users, roles, scopes)
+    hears_of_webhooks = Statement(sa.select(u.name).where(u.name == key, about_webhooks))
     recipient = Statement(sa.select(d.recipient).where(d.name == key))
     address = Statement(
         sa.update(deliveries).where(d.name == key).values(recipient=sa.bindparam("email"))
@@ -178,7 +187,18 @@ def _statements(users: sa.Table, deliveries: sa.Table) -> _MailStatements:
     delete = Statement(sa.delete(deliveries).where(d.name == key))
     outcome: dict[str, Any] = {n: sa.bindparam(n) for n in _OUTCOME}
     settle = Statement(sa.update(deliveries).where(d.name == key).values(outcome))
-    return _MailStatements(by_user, recipient, address, delete, settle)
+    return _MailStatements(by_user, hears_of_webhooks, recipient, address, delete, settle)
+
+
+def _may_hear_of_webhooks(
+    users: sa.Table, roles: sa.Table, scopes: sa.Table
+) -> sa.ColumnElement[bool]:
+    """Return the condition for accounts that get mails about Webhooks (B-340): System Managers and
+    owners of Webhooks, without access scopes."""
+    name, r, webhooks = users.c.name, roles.c, table_of(Webhook).table.c
+    manages = sa.exists().where(r.parent == name, r.parenttype == "User", r.role == SYSTEM_MANAGER)
+    owns = sa.exists().where(webhooks.owner == name)
+    return sa.and_(~sa.exists().where(scopes.c.user == name), sa.or_(manages, owns))
 
 
 class MailComposer:
@@ -187,9 +207,8 @@ class MailComposer:
     def __init__(self, registry: Registry, links: Links, site: str) -> None:
         """`site` is the site's name."""
         self._links, self._site = links, site
-        self._sql = _statements(
-            registry.tables["User"].table, registry.tables["Email Delivery"].table
-        )
+        names = ("User", "Has Role", USER_PERMISSION, "Email Delivery")
+        self._sql = _statements(*(registry.tables[name].table for name in names))
 
     def prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
         """Return the message to send, with its link; None if it has no recipient.
@@ -198,7 +217,7 @@ class MailComposer:
         """
         template = Template(job.function)
         recipient = self._find_recipient(tx, job)
-        if recipient is None or not recipient.gets(template):
+        if recipient is None or not self._gets(tx, recipient, template):
             self._withdraw(tx, job)
             return None
         tx.run(self._sql.address, key=job.subject, email=recipient.email)
@@ -233,6 +252,17 @@ class MailComposer:
         # After the lock, in a statement of its own: PostgreSQL reads other tables of a statement
         # that waits for a lock as they were before the wait.
         return _Recipient(row[0], row[1], row[2] or "", has_password(tx, row[0]))
+
+    def _gets(self, tx: Tx, recipient: _Recipient, template: Template) -> bool:
+        """Return whether a message may still be sent to its account.
+
+        It may have been given access scopes since, or have lost its role (B-340).
+        """
+        if not recipient.gets(template):
+            return False
+        if template not in _ABOUT_WEBHOOKS:
+            return True
+        return tx.one(self._sql.hears_of_webhooks, key=recipient.user) is not None
 
     def _withdraw(self, tx: Tx, job: LeasedJob) -> None:
         """Reject a message; one that never had a recipient is dropped silently."""

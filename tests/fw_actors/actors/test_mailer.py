@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -11,10 +13,14 @@ from trio.testing import MockClock
 
 from fw_actors.access.links import LinkKind
 from fw_actors.errors import OverloadedError
-from fw_actors.mail import MailNotSent, MailRefused, Template
+from fw_actors.mail import FailingWebhook, MailNotSent, MailRefused, Notice, Template
 from tests.mail_kit import ADDRESS, OTHER, MailSite, RecordingTransport, mail_site, token_of
 
 BUSY = MailNotSent("smtp: the mail server answered 451 come back later.")
+HOOK = {
+    "url": "https://receiver.test/", "event_type": "Custom", "custom_event": "note.shared",
+    "secret": "a signing secret",
+}  # fmt: skip
 NINE_WAITS = [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
 
 
@@ -207,6 +213,55 @@ async def test_mail_to_disabled_user_is_withdrawn(
         (delivery,) = await site.deliveries()
         assert (delivery["status"], len(site.transport.taken)) == ("Failed", 1)
         assert delivery["error"].startswith("withdrawn: ")
+
+
+def _scope(fw: Any) -> None:
+    values = {"user": "anna", "allow": "User", "for_value": "anna"}
+    fw.new_doc("User Permission", **values).insert()
+
+
+def _take_role(fw: Any) -> None:
+    user = fw.get_doc("User", "anna")
+    user.roles = []
+    user.save()
+
+
+@pytest.mark.parametrize(
+    ("change", "owns", "status"),
+    [
+        (_scope, False, "Failed"), (_scope, True, "Failed"),
+        (_take_role, False, "Failed"), (_take_role, True, "Sent"),
+    ],
+)  # fmt: skip
+async def test_mail_about_webhook_is_withdrawn_from_those_who_may_not_know_it(
+    change: Callable[[Any], None],
+    owns: bool,
+    status: str,
+    tmp_path: Path,
+    autojump_clock: MockClock,
+) -> None:
+    """Accounts with access scopes, and former System Managers but an owner (O-61, B-340)."""
+    about = FailingWebhook("receiver.test", "erp", 0, 3, "timeout: no answer.")
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[BUSY])) as site:
+        for user in ("anna", "boss"):
+            await site.add_account(user, "System Manager")
+        if owns:
+            await site.do(lambda fw: fw.new_doc("Webhook", **HOOK).insert(), "anna")
+        await site.do(
+            lambda fw: site.site.mail_queue.to_user(
+                fw.tx,
+                Template.WEBHOOK_FAILING,
+                "anna",
+                owner="Administrator",
+                notice=Notice(failing_webhook=about),
+            )
+        )
+        await trio.sleep(1)
+        await site.do(change)
+        await trio.sleep(40)
+        (delivery,) = await site.deliveries()
+        assert delivery["status"] == status
+        assert str(delivery["error"]).startswith("withdrawn: ") == (status == "Failed")
 
 
 async def test_mail_to_an_unusable_stored_address_fails_without_a_link(
