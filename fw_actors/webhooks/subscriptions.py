@@ -487,9 +487,9 @@ class WebhookRules(Observer):
                 "webhook_doctype is required if event_type is Document.", field="webhook_doctype"
             )
         meta = self._registry.metas.get(str(doctype))
+        if (meta is None or meta.child) and doctype == before and not values["enabled"]:
+            return  # its app was removed or changed: it can be disabled
         if meta is None:
-            if doctype == before and not values["enabled"]:
-                return  # its app was removed: it can be disabled
             raise ValidationError(f"There is no DocType {doctype}.", field="webhook_doctype")
         if doctype in UNWATCHABLE:
             raise ValidationError(

@@ -73,6 +73,7 @@ class WebhookFacts:
     odd_secrets: tuple[str, ...] = ()
     refused_urls: tuple[str, ...] = ()
     lost_doctypes: tuple[str, ...] = ()
+    child_doctypes: tuple[str, ...] = ()
     paused: tuple[WebhookSince, ...] = ()
     failing: tuple[WebhookSince, ...] = ()
     disabled: tuple[WebhookSince, ...] = ()
@@ -185,6 +186,11 @@ def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
         "watched DocTypes that no app of the site declares",
         "Add the app to apps in fw.json, or disable the Webhooks.",
     )
+    yield from _odd(
+        facts.child_doctypes,
+        "watched DocTypes that are child tables now, which cause no events",
+        "Watch the DocTypes of their parents, or disable the Webhooks.",
+    )
 
 
 def _since(webhooks: Sequence[WebhookSince], what: str, todo: str) -> Iterator[Finding]:
@@ -222,6 +228,7 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         .where(c.enabled == 1)
         .order_by(c.name)
     )
+    metas = site.registry.metas
     lost_certificates, ending_certificates = _certificates(tx, site)
     return WebhookFacts(
         off=site.config.deployment.webhooks_off,
@@ -242,7 +249,12 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         lost_doctypes=tuple(
             str(name)
             for name, _, kind, doctype, *_ in webhooks
-            if kind == DOCUMENT and doctype not in site.registry.metas
+            if kind == DOCUMENT and doctype not in metas
+        ),
+        child_doctypes=tuple(
+            str(name)
+            for name, _, kind, doctype, *_ in webhooks
+            if kind == DOCUMENT and doctype in metas and metas[doctype].child
         ),
     )
 
@@ -360,7 +372,8 @@ def _summary(backlog: ReceiverBacklog) -> str:
 def _receiver_advice(backlog: ReceiverBacklog, service: ServiceState) -> str:
     if not service.delivers:
         return "Due deliveries are sent when the service or a worker runs."
-    if backlog.paused == backlog.webhooks:
+    sending = [name for name in backlog.webhooks if name not in backlog.paused]
+    if not sending:
         return f"It is paused: fw webhooks resume {backlog.paused[0]}."
     if service.health.get(backlog.receiver) == "paused":
         return "The service has paused it; resume it in fw console or /app/console."

@@ -221,6 +221,21 @@ async def test_webhook_of_missing_doctype_may_be_disabled(tmp_path: Path) -> Non
             await site.do(lambda fw: change(fw, enabled=1))
 
 
+async def test_webhook_of_child_table_may_be_disabled(site: VirtualSite) -> None:
+    """An app may have made its DocType a child table (B-16, B-19)."""
+    name = await site.watch("Note", "on_insert")
+    await site.sql("UPDATE doc_webhook SET webhook_doctype = 'Decision' WHERE name = :n", n=name)
+
+    def change(fw: Any, enabled: int) -> None:
+        doc = fw.get_doc("Webhook", name)
+        doc.enabled = enabled
+        doc.save()
+
+    await site.do(lambda fw: change(fw, 0))
+    with pytest.raises(ValidationError, match="Decision is a child table"):
+        await site.do(lambda fw: change(fw, 1))
+
+
 async def test_webhook_of_development_mode_may_be_disabled(tmp_path: Path) -> None:
     """Its deliveries go on in production, to a URL of http, until it is disabled (B-12)."""
     async with open_virtual_site(tmp_path, mode="development") as site:

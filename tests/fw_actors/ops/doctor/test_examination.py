@@ -79,6 +79,14 @@ async def test_webhook_facts_list_misconfigured_enabled_webhooks(tmp_path: Path)
     )  # fmt: skip
 
 
+async def test_webhook_facts_list_webhooks_of_child_tables(site: VirtualSite) -> None:
+    """A DocType that an app has made a child table causes no events (B-19)."""
+    name = await site.watch("Note", "on_insert")
+    await site.sql("UPDATE doc_webhook SET webhook_doctype = 'Decision' WHERE name = :n", n=name)
+    facts = await webhook_facts(site.site)
+    assert (facts.child_doctypes, facts.lost_doctypes) == ((name,), ())
+
+
 async def test_webhook_facts_list_no_unreadable_secret_as_too_short(tmp_path: Path) -> None:
     """The section of secrets reports it."""
     async with open_virtual_site(tmp_path) as site:

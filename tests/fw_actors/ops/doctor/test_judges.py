@@ -97,7 +97,7 @@ def test_doctor_names_paused_failing_and_disabled_webhooks_with_start(kind: str)
         ]
 
 
-@pytest.mark.parametrize("kind", ["odd_secrets", "refused_urls", "lost_doctypes"])
+@pytest.mark.parametrize("kind", ["odd_secrets", "refused_urls", "lost_doctypes", "child_doctypes"])
 def test_doctor_names_up_to_five_misconfigured_webhooks(kind: str) -> None:
     facts: dict[str, Any] = {kind: tuple("abcdefg")}
     finding = only(evaluate_webhooks(WebhookFacts(False, 7, 0, 0, **facts)), Level.WARNING)
