@@ -311,6 +311,7 @@ class ReceiverBacklog:
         leased: deliveries with an active lease.
         last_error: error of the latest attempt, empty after a 2xx; None before the first attempt.
         paused: those of the Webhooks that are paused.
+        limited: those that are enabled and have a rate limit.
     """
 
     receiver: str
@@ -319,6 +320,10 @@ class ReceiverBacklog:
     leased: int
     last_error: str | None
     paused: tuple[str, ...] = ()
+    limited: tuple[str, ...] = ()
+
+
+_LIMITED: Final = Statement(sa.select(_W.name).where(_W.rate_limit > 0, _W.enabled == 1))
 
 
 def receiver_backlogs(tx: Tx) -> tuple[ReceiverBacklog, ...]:
@@ -328,6 +333,7 @@ def receiver_backlogs(tx: Tx) -> tuple[ReceiverBacklog, ...]:
     by_receiver: dict[str, dict[str, int]] = defaultdict(dict)
     receivers = receivers_of(tx)
     paused = {each.webhook for each in paused_webhooks(tx)}
+    limited = {str(name) for (name,) in tx.rows(_LIMITED)}
     for webhook, count in due.items():
         by_receiver[receivers.get(webhook, "")][webhook] = count
     found = [
@@ -338,6 +344,7 @@ def receiver_backlogs(tx: Tx) -> tuple[ReceiverBacklog, ...]:
             sum(leased.get(name, 0) for name, at in receivers.items() if at == receiver),
             _last_error(tx, tuple(counts)),
             tuple(sorted(counts.keys() & paused)),
+            tuple(sorted(counts.keys() & limited)),
         )
         for receiver, counts in by_receiver.items()
     ]
@@ -377,11 +384,25 @@ def _receiver_advice(backlog: ReceiverBacklog, service: ServiceState) -> str:
         return f"It is paused: fw webhooks resume {backlog.paused[0]}."
     if service.health.get(backlog.receiver) == "paused":
         return "The service has paused it; resume it in fw console or /app/console."
-    test = f"fw webhooks test {backlog.webhooks[0]} shows how long each step takes"
+    advice = _sending_advice(backlog, sending, service)
+    if not backlog.paused:
+        return advice
+    names = _named(backlog.paused)
+    return f"The deliveries of paused Webhooks wait (fw webhooks resume): {names}. {advice}"
+
+
+def _sending_advice(backlog: ReceiverBacklog, sending: Sequence[str], service: ServiceState) -> str:
+    """Return advice about the Webhooks that are not paused."""
+    test = f"fw webhooks test {sending[0]} shows how long each step takes"
     if backlog.last_error or service.health.get(backlog.receiver) == "slow":
         return (
             f"{test}. While it is slow or silent it gets one attempt at a time; disable the "
             "Webhook when the receiver no longer exists."
+        )
+    if set(sending) <= set(backlog.limited):
+        return (
+            "Its Webhooks send no more requests a second than their rate_limit. Raise the limits "
+            "if the receiver takes more."
         )
     return (
         f"{test}. If it answers quickly, raise ops.perReceiverConcurrency, or add a worker "

@@ -396,6 +396,34 @@ def test_doctor_names_a_late_receiver_with_webhooks_and_cause(
     ]  # fmt: skip
 
 
+LIMITED = (
+    "Its Webhooks send no more requests a second than their rate_limit. Raise the limits if the "
+    "receiver takes more."
+)
+OF_B = BUSY.replace("test a", "test b")
+WAIT = "The deliveries of paused Webhooks wait (fw webhooks resume): a."
+
+
+@pytest.mark.parametrize(
+    ("paused", "limited", "last_error", "todo"),
+    [
+        (("a", "b"), ("a",), "", "It is paused: fw webhooks resume a."),
+        (("a",), (), "", f"{WAIT} {OF_B}"),
+        (("a",), ("b",), "", f"{WAIT} {LIMITED}"),
+        ((), ("a", "b"), "", LIMITED),
+        ((), ("b",), "", BUSY),
+        ((), ("a", "b"), "timeout: no answer.", SLOW),
+    ],
+)
+def test_doctor_states_which_deliveries_a_pause_or_rate_limit_delays(
+    paused: tuple[str, ...], limited: tuple[str, ...], last_error: str, todo: str
+) -> None:
+    """More slots would not help (O-142, O-145)."""
+    behind = replace(BEHIND, last_error=last_error, paused=paused, limited=limited)
+    section = evaluate_queues(QueueFacts((LATE,), {}, (behind,)), RUNS)
+    assert section.findings[1].todo == todo
+
+
 def test_doctor_names_up_to_five_receivers_and_webhooks() -> None:
     many = [
         replace(BEHIND, receiver=f"https://r{n}:443", webhooks=tuple("abcdefg")) for n in range(9)
