@@ -22,10 +22,12 @@ from fw_actors.access import attempts
 from fw_actors.access.accounts import Accounts, disabled_account, lock_account
 from fw_actors.access.sessions import SEEN_EVERY_MS, Caller
 from fw_actors.documents import rows
+from fw_actors.documents.core import APIKey
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import (
     AuthenticationError,
     ConflictError,
@@ -51,7 +53,7 @@ from fw_actors.rules.identifiers import (
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, Budget
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_DAY
-from fw_actors.store import Statement, Store, Tx
+from fw_actors.store import Statement, Store, Tx, update_of_times_ahead
 from fw_actors.store.schema import API_KEY
 from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
@@ -271,6 +273,25 @@ class ApiKeys(Observer):
 def _end(fw: Fw, name: str) -> None:
     """Delete a key's document; the deletion is an ordinary event (B-54)."""
     rows.load(fw.documents, fw, DOCTYPE, name).delete(ignore_permissions=True)
+
+
+_KEYS: Final = table_of(APIKey).table
+_K: Final = _KEYS.c
+_AT: Final[sa.BindParameter[Any]] = sa.bindparam("now", type_=sa.BigInteger())
+_CORRECT: Final = Statement(
+    update_of_times_ahead(_KEYS, _K.creation, _K.expires.is_not(None)).values(
+        creation=_AT, expires=_K.expires - (_K.creation - _AT)
+    )
+)
+
+
+def correct_times(tx: Tx, after: int, limit: int) -> int:
+    """Correct at most `limit` expiring keys that were created later than `after` (ms); return how
+    many.
+
+    They keep their lifetime, from now on (O-163).
+    """
+    return tx.run(_CORRECT, now=tx.now, ahead=after, limit=limit)
 
 
 WRONG_KEYS: Final = Budget(50, ADDRESS_WINDOW_MS, locks=False)

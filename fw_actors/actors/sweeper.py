@@ -7,7 +7,7 @@ batches, so that writers never wait long; two concurrent sweepers do no harm. Ev
 without it.
 
 It also corrects times that were stored while the clock was ahead. Without that, locks, throttles,
-sessions and links would last longer by the time that the clock was ahead.
+sessions, links, API keys and pauses would last longer by the time that the clock was ahead.
 
 Rules: O-70, O-71, O-74, B-280, O-87, O-163.
 """
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from fw_actors.access import attempts, links, sessions
+from fw_actors.access import api_keys, attempts, links, sessions
 from fw_actors.access.known_origins import delete_unused_addresses, delete_unused_devices
 from fw_actors.errors import OverloadedError
 from fw_actors.ops import audit
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, handles
 from fw_actors.runtime.clock import MS_PER_MINUTE
 from fw_actors.store import Store, Tx
-from fw_actors.webhooks import erasure
+from fw_actors.webhooks import erasure, pacing
 from fw_actors.webhooks.erasure import payload_batches
 from fw_actors.webhooks.health import drop_old_hours, drop_states_of_deleted
 
@@ -77,7 +77,8 @@ def audit_batches(retention_days: int) -> tuple[Batch, ...]:
 
 
 class ClockCorrection:
-    """The step that corrects times of sign-ins, sessions and links that lie ahead (O-163).
+    """The step that corrects times that lie ahead: of sign-ins, sessions, links, API keys and
+    pauses of Webhooks (O-163).
 
     It looks for such rows at its first call, since a clock is often corrected while the service is
     stopped, and after each call at which the clock had been set back.
@@ -99,8 +100,10 @@ class ClockCorrection:
         if not self._pending:
             return 0
         ahead = tx.now + MAX_AHEAD_MS
-        count = (
-            attempts.correct_times(tx, ahead, self._lockout_minutes, BATCH)
+        count = (  # in the order of locks: documents first (B-430)
+            api_keys.correct_times(tx, ahead, BATCH)
+            + pacing.correct_times(tx, ahead, BATCH)
+            + attempts.correct_times(tx, ahead, self._lockout_minutes, BATCH)
             + sessions.correct_times(tx, ahead, self._session_days, BATCH)
             + links.correct_times(tx, ahead, BATCH)
         )

@@ -36,7 +36,7 @@ from fw_actors.rules.receivers import (
     rate_allowance,
 )
 from fw_actors.runtime.clock import MS_PER_SECOND, SECONDS_PER_DAY
-from fw_actors.store import Statement, Tx, jobs
+from fw_actors.store import Statement, Tx, jobs, update_of_times_ahead
 from fw_actors.store.ordered_jobs import OrderedLease, lease_first
 from fw_actors.store.schema import JOB, WEBHOOK_CLAIM
 from fw_actors.webhooks.events import QUEUE
@@ -159,6 +159,22 @@ def pause_of(tx: Tx, webhook: str) -> WebhookPause:
 
 def _write(tx: Tx, pause: WebhookPause) -> None:
     tx.run(_WRITE, webhook=pause.webhook, since=pause.since, until=pause.until)
+
+
+_AT: Final[sa.BindParameter[Any]] = sa.bindparam("now", type_=sa.BigInteger())
+_CORRECT: Final = Statement(
+    update_of_times_ahead(_TABLE, _SINCE).values(
+        paused_since=_AT, paused_until=_UNTIL - (_SINCE - _AT)
+    )
+)
+
+
+def correct_times(tx: Tx, after: int, limit: int) -> int:
+    """Correct at most `limit` pauses that began later than `after` (ms); return how many.
+
+    They keep their duration, from now on (O-163).
+    """
+    return tx.run(_CORRECT, now=tx.now, ahead=after, limit=limit)
 
 
 MAX_HINTS: Final = 1024

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from fw_actors.webhooks.pacing import paused_webhooks
 from tests.access.link_kit import RESET, spend, token_for
 from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite, http_site
@@ -16,6 +17,11 @@ pytestmark = pytest.mark.usefixtures("on_both_stores")
 DAY = 86_400
 YEAR = 365 * DAY
 WINDOW = 15 * 60
+PROFILE = "profile.getMyProfile"
+HOOK = {
+    "url": "https://receiver.test/", "event_type": "Custom", "custom_event": "note.shared",
+    "secret": "a signing secret",
+}  # fmt: skip
 
 
 async def noticed() -> None:
@@ -92,6 +98,44 @@ async def test_session_and_link_keep_their_duration(site: HttpSite) -> None:
     assert await site.alive(sid)
     site.pass_time(DAY)
     assert [await site.alive(each) for each in (sid, before)] == [False, False]
+
+
+async def test_api_key_keeps_its_lifetime(site: HttpSite) -> None:
+    await site.add_account("ann")
+    site.pass_time(YEAR)
+    sid = await site.sid("ann")
+    keys = [await site.key(sid, days=1), await site.key(sid)]
+    site.pass_time(-YEAR)
+    await noticed()
+
+    async def statuses() -> list[int]:
+        return [(await site.op(PROFILE, key=each["key"])).status for each in keys]
+
+    site.pass_time(DAY - WINDOW)
+    assert await statuses() == [200, 200]
+    site.pass_time(WINDOW)
+    assert await statuses() == [401, 200]
+
+
+async def test_pause_of_webhook_keeps_its_duration(site: HttpSite) -> None:
+    """Its deliveries would wait for as long as the clock was ahead (B-300)."""
+    await site.add_account("ann", "System Manager")
+    for name in ("timed", "endless"):
+        await site.do(lambda fw, name=name: fw.new_doc("Webhook", name=name, **HOOK).insert())  # type: ignore[misc]
+    site.pass_time(YEAR)
+    await site.do(lambda fw: site.site.pauses.pause(fw, "timed", WINDOW))
+    await site.do(lambda fw: site.site.pauses.pause(fw, "endless", None))
+    site.pass_time(-YEAR)
+    await noticed()
+
+    async def paused() -> list[str]:
+        found = await site.site.store.read(paused_webhooks)
+        assert all(each.since is not None and each.since <= site.site.clock.now() for each in found)
+        return sorted(each.webhook for each in found)
+
+    assert await paused() == ["endless", "timed"]
+    site.pass_time(WINDOW)
+    assert await paused() == ["endless"]
 
 
 async def test_times_ahead_are_corrected_after_a_restart(tmp_path: Path) -> None:
