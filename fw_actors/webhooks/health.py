@@ -204,15 +204,17 @@ def _since(name: str) -> tuple[sa.ColumnElement[int], ...]:
     return tuple(sa.func.coalesce(sa.func.sum(sa.case((after, c), else_=0)), 0) for c in columns)
 
 
+_IS_PAST: Final = _HOUR.hour <= sa.bindparam("now", type_=sa.BigInteger())
+"""Whether an hour has begun: counts may have been written while the clock was ahead."""
 _COUNTS: Final = Statement(
     sa.select(_HOUR.webhook, *_since("hour"), *_since("day"), *_since("week"))
-    .where(_HOUR.webhook.in_(_NAMES), _HOUR.hour >= sa.bindparam("week"))
+    .where(_HOUR.webhook.in_(_NAMES), _HOUR.hour >= sa.bindparam("week"), _IS_PAST)
     .group_by(_HOUR.webhook)
 )
 _ALL_OF_A_DAY: Final = Statement(
     sa.select(
         *(sa.func.coalesce(sa.func.sum(c), 0) for c in (_HOUR.sent, _HOUR.failed, _HOUR.retried))
-    ).where(_HOUR.hour >= sa.bindparam("day"))
+    ).where(_HOUR.hour >= sa.bindparam("day"), _IS_PAST)
 )
 _HOURS: Final = Statement(
     sa.select(_HOUR.hour, _HOUR.sent, _HOUR.failed, _HOUR.retried)
@@ -250,7 +252,7 @@ def failing_webhooks(tx: Tx, service: ServiceState, limit: int) -> list[WebhookH
 
 def counts_of_a_day(tx: Tx) -> OutcomeCounts:
     """Return the outcomes of all Webhooks in the last 24 hours."""
-    row = tx.one(_ALL_OF_A_DAY, day=_hours_ago(tx, 24))
+    row = tx.one(_ALL_OF_A_DAY, day=_hours_ago(tx, 24), now=tx.now)
     return OutcomeCounts() if row is None else OutcomeCounts(*map(int, row))
 
 
@@ -311,7 +313,7 @@ def _with_counts(
     if not webhooks:
         return
     periods = {name: _hours_ago(tx, hours) for name, hours in _PERIODS.items()}
-    rows = tx.rows(_COUNTS, names=[row[0] for row in webhooks], **periods)
+    rows = tx.rows(_COUNTS, names=[row[0] for row in webhooks], now=tx.now, **periods)
     counts = {name: tuple(map(int, numbers)) for name, *numbers in rows}
     for name, title, url, enabled, failures, failing, error, success, since, until in webhooks:
         paused = pause_end(since, until, tx.now) != NOT_PAUSED

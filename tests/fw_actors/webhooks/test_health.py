@@ -101,6 +101,19 @@ async def test_outcome_counts_are_kept_per_hour(tmp_path: Path, autojump_clock: 
     assert (dropped, again) == (2, 0)
 
 
+async def test_outcome_counts_of_later_hours_are_not_shown(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """They were written while the clock was ahead (B-241)."""
+    async with delivering(tmp_path, Receiver(["200"])) as post:
+        name = await post.webhook()
+        await sent(post, 1)
+        await age(post, -2 * HOUR)
+        of_it = await health(post, name)
+        day = await post.site.store.read(counts_of_a_day)
+    assert of_it.hour == of_it.week == day == (0, 0, 0)
+
+
 async def test_webhook_health_counts_waiting_deliveries_and_oldest_event(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
