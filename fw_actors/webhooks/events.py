@@ -399,9 +399,13 @@ class CustomEvents:
     def emit_service_event(
         self, fw: Fw, name: str, data: Mapping[str, object], *, excluding: str
     ) -> list[str]:
-        """Record an event of the service for all Webhooks except `excluding`; return the ids."""
+        """Record an event of the service for all Webhooks except `excluding`; return the ids.
+
+        Webhooks are compared by their rows: another process may have renamed one (B-42).
+        """
         event = self._event(fw, name, data, None, None)
-        subscribed = [each for each in event.subscriptions if each.webhook != excluding]
+        row = self._subscriptions.row_of(fw.tx, excluding)
+        subscribed = [each for each in event.subscriptions if each.row_id != row]
         return self._record_one(fw, event._replace(subscriptions=subscribed))
 
     def emit_many(self, fw: Fw, given: object, all_or_nothing: bool) -> list[Emitted]:

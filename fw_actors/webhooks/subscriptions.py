@@ -185,7 +185,7 @@ class SubscriptionCache:
         self.name = c.name
         """The column of the names of Webhooks."""
         statements = _statements(registry.tables["Webhook"].table)
-        self._enabled, self._named, self._moved = statements
+        self._enabled, self._named, self._moved, self._row = statements
         self._shared = shared
         self._known: Subscriptions | None = None
         self._adopted = b""
@@ -238,6 +238,11 @@ class SubscriptionCache:
             return name
         moved: str | None = tx.scalar(self._moved, key=subscription.row_id)
         return name if moved is None and found is None else moved
+
+    def row_of(self, tx: Tx, webhook: str) -> str | None:
+        """Return the row of a Webhook by its current name, without locking it; None without one."""
+        row: str | None = tx.scalar(self._row, key=webhook)
+        return row
 
     def read_at_start(self, tx: Tx) -> None:
         """Read the subscriptions when the process opens the site.
@@ -303,9 +308,9 @@ _EVENT_COLUMNS: Final = 7  # the index of the first on_… column in a row
 
 
 @lru_cache(STATEMENT_CACHE_SIZE)
-def _statements(webhooks: sa.Table) -> tuple[Statement, Statement, Statement]:
-    """Return what selects the enabled Webhooks, a Webhook's row by its name, and its name by its
-    row."""
+def _statements(webhooks: sa.Table) -> tuple[Statement, Statement, Statement, Statement]:
+    """Return what selects the enabled Webhooks, a Webhook's row by its name, its name by its row,
+    and its row without a lock."""
     c = webhooks.c
     enabled = (
         sa.select(
@@ -322,10 +327,12 @@ def _statements(webhooks: sa.Table) -> tuple[Statement, Statement, Statement]:
         .order_by(c.name)
     )
     key: sa.BindParameter[Any] = sa.bindparam("key")
+    row = sa.select(c[ROW_ID]).where(c.name == key)
     return (
         Statement(enabled),
-        Statement(_locked(sa.select(c[ROW_ID]).where(c.name == key))),
+        Statement(_locked(row)),
         Statement(_locked(sa.select(c.name).where(c[ROW_ID] == key))),
+        Statement(row),
     )
 
 

@@ -45,7 +45,7 @@ RECEIVERS: Final = (
     Mutation(
         "a failing Webhook receives its own failure event",
         "fw_actors/webhooks/events.py",
-        "if each.webhook != excluding",
+        "if each.row_id != row",
         "if each.webhook != ''",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
     ),

@@ -195,6 +195,22 @@ async def test_failing_webhook_gets_no_notice_about_itself(tmp_path: Path) -> No
         assert len(notices) == 1
 
 
+async def test_failing_webhook_gets_no_notice_about_itself_under_another_name(
+    tmp_path: Path,
+) -> None:
+    """Another process has renamed it, which this one does not know (B-42, B-343)."""
+    async with failing_site(tmp_path) as (site, _):
+        own = await site.subscribe("webhook.failing", url="https://receiver.test/other")
+        await fail(site, own)
+        await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))  # reads the subscriptions
+        async with open_virtual_site(tmp_path, seed=2) as other:
+            await other.do(lambda fw: fw.get_doc("Webhook", own).rename("renamed"))
+        await sweep(site)
+        notices = [each for each in await site.deliveries() if each["event"] == "webhook.failing"]
+        assert [each["webhook"] for each in notices] == ["renamed"]
+        assert notices[0]["payload"]["data"]["webhook"] != "renamed"
+
+
 async def test_notice_hours_of_zero_send_nothing(tmp_path: Path) -> None:
     async with failing_site(tmp_path, receiver_notice=0) as (site, _):
         assert await sweep(site) == []
