@@ -310,6 +310,7 @@ def _check_startable(config: Config) -> None:
 def _warn(context: CommandContext) -> None:
     """Print the ignored variables, and the stored secrets that the started service cannot use; its
     log has the same (C-52, C-132)."""
+    from fw_actors.documents.vault import NOT_ENCRYPTED
     from fw_actors.ops.stored_secrets import secret_facts
 
     for sentence in context.config.warnings:
@@ -317,7 +318,7 @@ def _warn(context: CommandContext) -> None:
     facts = context.on_site(lambda site: secret_facts(site, first_batches=True))
     for complaint in facts.complaints():
         say(f"warning: {complaint}")
-    if facts.unreadable:
+    if any(reason != NOT_ENCRYPTED for _, _, reason in facts.unreadable):
         say(
             "Deliveries that need them fail permanently. Stop the service, put the key back "
             "(secret.key beside fw.json, or FW_SECRET_KEY), and start it again."

@@ -21,6 +21,8 @@ from fw_actors.errors import ValidationError
 from fw_actors.runtime import Entropy
 
 VERSION: Final = "v1"
+NOT_ENCRYPTED: Final = "it was stored before the field was a Vault, or by SQL, and is not encrypted"
+"""The reason why a text that `VaultCipher.seal` has not returned is unreadable."""
 _NONCE_BYTES: Final = 12
 _KEY_ID_CHARACTERS: Final = 8
 
@@ -77,7 +79,9 @@ class VaultCipher:
             raise UnreadableError("the stored value is damaged")
         version, _, rest = stored.partition(":")
         key_id, _, text = rest.partition(":")
-        if version != VERSION or key_id != self._key_id:
+        if version != VERSION or len(key_id) != _KEY_ID_CHARACTERS:
+            raise UnreadableError(NOT_ENCRYPTED)
+        if key_id != self._key_id:
             raise UnreadableError("it was written with another FW_SECRET_KEY")
         try:
             data = base64.b64decode(text, validate=True)

@@ -16,6 +16,7 @@ from fw_actors.access.api_keys import KeyCounts
 from fw_actors.access.hash_costs import StoredCosts, stored_costs
 from fw_actors.config import Argon2, Config, LoginPolicy
 from fw_actors.documents.permissions import SYSTEM_MANAGER
+from fw_actors.documents.vault import NOT_ENCRYPTED
 from fw_actors.ops.console_facts import locked_identifiers
 from fw_actors.ops.site import Site
 from fw_actors.ops.stored_secrets import SecretFacts
@@ -220,6 +221,9 @@ def evaluate_secrets(facts: SecretFacts) -> Section:
 
 def _secret_findings(facts: SecretFacts) -> Iterator[Finding]:
     for complaint in facts.complaints():
+        if complaint.endswith(NOT_ENCRYPTED):
+            yield problem(complaint, "Set them again, so that they are encrypted.")
+            continue
         yield problem(
             complaint,
             "Start with the FW_SECRET_KEY that they were written with, or set them again. "

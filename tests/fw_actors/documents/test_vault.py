@@ -61,6 +61,13 @@ def test_vault_cipher_distinguishes_changed_key_and_damage() -> None:
         vault().open(sealed[:-8] + "AAAAAAA=", *PLACE)
 
 
+@pytest.mark.parametrize("stored", ["plain", "v1:plain", "", "a:b:c"])
+def test_vault_cipher_tells_plain_text_from_value_of_another_key(stored: str) -> None:
+    """A field that was Data before has plain texts; no key decrypts them (O-145)."""
+    with pytest.raises(UnreadableError, match="is not encrypted"):
+        vault().open(stored, *PLACE)
+
+
 @given(st.text(max_size=40) | st.text(max_size=40).map("v1:".__add__))
 def test_vault_cipher_reports_arbitrary_text_as_unreadable(stored: str) -> None:
     with pytest.raises(UnreadableError):

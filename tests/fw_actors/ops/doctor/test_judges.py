@@ -11,6 +11,7 @@ from fw_actors.access.api_keys import KeyCounts
 from fw_actors.access.hash_costs import StoredCosts
 from fw_actors.config import Argon2, LoginPolicy, Mail
 from fw_actors.documents.registry import DataMigration
+from fw_actors.documents.vault import NOT_ENCRYPTED
 from fw_actors.ops.data_migrations import PendingMigration
 from fw_actors.ops.doctor.access import (
     DemoFacts,
@@ -245,6 +246,14 @@ def test_doctor_reports_unreadable_secrets_by_doctype_and_field() -> None:
     assert only(section, Level.PROBLEM).startswith("2 of the values in Webhook, field secret")
     assert section.facts == {"stored": 9, "unreadable": 2}
     assert levels(evaluate_secrets(SecretFacts(9, {}))) == {"ok"}
+
+
+def test_doctor_advises_to_set_texts_again_that_were_never_encrypted() -> None:
+    """No key decrypts them (O-145)."""
+    facts = SecretFacts(9, {("Line", "item", NOT_ENCRYPTED): 9})
+    (finding,) = evaluate_secrets(facts).findings
+    assert finding.text.endswith("is not encrypted")
+    assert finding.todo == "Set them again, so that they are encrypted."
 
 
 @pytest.mark.parametrize(
