@@ -20,6 +20,9 @@ from typing import Final, Protocol
 from fw_client.randomness import new_key
 
 DAY_SECONDS: Final = 86_400.0
+MAX_AHEAD_SECONDS: Final = 300.0
+"""A claim that ends later than a new one by more was granted before the clock was set back. Then it
+ends when a new one would; until then its handler may still run."""
 
 
 class ClaimResult(Enum):
@@ -83,6 +86,8 @@ class SeenInMemory:
                 return SeenClaim(ClaimResult.DONE)
             entry = self._claimed.get(name)
             if entry is not None and entry.until > now:
+                if entry.until > now + lease + MAX_AHEAD_SECONDS:
+                    entry.until = now + lease
                 return SeenClaim(ClaimResult.BUSY)
             if entry is None and not self._made_room(now):
                 return SeenClaim(ClaimResult.FULL)
@@ -131,6 +136,9 @@ INSERT INTO fw_received (id, token, until) VALUES (:id, :token, :until)
 ON CONFLICT (id) DO UPDATE SET token = :token, until = :until
 WHERE done_at IS NULL AND until <= :now
 """
+_SHORTEN: Final = """
+UPDATE fw_received SET until = :until WHERE id = :id AND done_at IS NULL AND until > :latest
+"""
 _FORGET: Final = """
 DELETE FROM fw_received WHERE id IN (SELECT id FROM fw_received WHERE until < ? LIMIT 100)
 """
@@ -166,7 +174,10 @@ class SeenInSqlite:
                 return SeenClaim(ClaimResult.CLAIMED, token)
             found = connection.execute("SELECT done_at FROM fw_received WHERE id = ?", (name,))
             row = found.fetchone()
-        done = row is not None and row[0] is not None
+            done = row is not None and row[0] is not None
+            if not done:
+                latest = now + lease + MAX_AHEAD_SECONDS
+                connection.execute(_SHORTEN, {**values, "latest": latest})
         return SeenClaim(ClaimResult.DONE if done else ClaimResult.BUSY)
 
     def complete(self, name: str, token: str, now: float) -> None:

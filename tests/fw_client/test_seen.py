@@ -54,6 +54,13 @@ def test_claim_ends_with_its_lease(seen: SeenEvents) -> None:
     assert [claim(seen, now=59), claim(seen, now=60)] == [BUSY, CLAIMED]
 
 
+@pytest.mark.parametrize("back", [301, DAY])
+def test_claim_ends_with_its_lease_after_clock_was_set_back(seen: SeenEvents, back: int) -> None:
+    """The process of the claim has died: no event may be lost with it (H-232)."""
+    claim(seen, now=back)
+    assert [claim(seen), claim(seen, now=59), claim(seen, now=60)] == [BUSY, BUSY, CLAIMED]
+
+
 def test_expired_claim_changes_nothing(seen: SeenEvents) -> None:
     late = seen.claim("a", 0, 60)
     claim(seen, now=60)
