@@ -25,8 +25,10 @@ from fw_actors.actors.queue_worker import (
     WakeUp,
     new_lease_token,
 )
+from fw_actors.documents.core import MAX_TIMEOUT
 from fw_actors.errors import OverloadedError
 from fw_actors.http import Origin, parse_endpoint
+from fw_actors.rules.delivery import LEASE_MARGIN_SECONDS
 from fw_actors.rules.receivers import ReceiverSlots
 from fw_actors.runtime import (
     Actor,
@@ -49,6 +51,7 @@ RECORDED_SECONDS: Final = 0.02  # the time to record an outcome, its batch windo
 MIN_FREE_SLOTS: Final = 4
 """Fewer free slots wait for the batch window, so that each failure does not cause a poll."""
 DEFER_SECONDS: Final = 1.0
+LONGEST_LEASE_SECONDS: Final = MAX_TIMEOUT + LEASE_MARGIN_SECONDS
 RECEIVERS_SHOWN: Final = 100
 MAX_TURNS: Final = 10_000
 _ORDER_SHOWN: Final = ("paused", "failing", "slow", "healthy")
@@ -110,7 +113,7 @@ class Dispatcher(Actor):
         self._store, self._deliveries, self._actors = store, deliveries, actors
         self._attempts = attempts
         self._slots, self._per_receiver = slots, per_receiver
-        self._repair = ClockSkewRepair(QUEUE, deliveries.max_wait_seconds)
+        self._repair = ClockSkewRepair(QUEUE, deliveries.max_wait_seconds, LONGEST_LEASE_SECONDS)
         self._receivers: dict[Origin | None, ReceiverSlots] = {}
         self._batching = False  # a poll is planned for several slots that come free
         self._more = True

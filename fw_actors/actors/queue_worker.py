@@ -101,33 +101,45 @@ REPAIR_MARGIN_SECONDS: Final = 300.0
 class ClockSkewRepair:
     """Makes jobs due that a wrong clock has scheduled too far ahead (B-198).
 
-    Scans one queue at the first call, once a minute, and after the clock was set back.
+    Scans one queue at the first call, once a minute, and after the clock was set back. If it was
+    set back by more than the margin, also ends leases that would last longer by that time: their
+    holders may have died (O-33). They last for the longest lease from then on, because an attempt
+    may be in progress.
     """
 
-    def __init__(self, queue: str, cap_seconds: float) -> None:
-        """`cap_seconds`: the longest wait for an attempt; leases are shorter than the margin."""
-        self._queue, self._horizon_ms = (
-            queue,
-            round((cap_seconds + REPAIR_MARGIN_SECONDS) * MS_PER_SECOND),
-        )
+    def __init__(self, queue: str, cap_seconds: float, lease_seconds: float) -> None:
+        """`cap_seconds`: the longest wait for an attempt; `lease_seconds`: the longest lease, which
+        is shorter than the margin."""
+        self._queue = queue
+        self._margin_ms = round(REPAIR_MARGIN_SECONDS * MS_PER_SECOND)
+        self._horizon_ms = round(cap_seconds * MS_PER_SECOND) + self._margin_ms
+        self._lease_ms = round(lease_seconds * MS_PER_SECOND)
         self._next = -inf
         self._latest = 0
+        self._leases_ahead = False
 
     async def run(self, store: Store, log: Log, now: int) -> None:
         """Scan the queue if a scan is due; `now` is in ms of the clock.
 
         Raises: OverloadedError.
         """
-        clock_went_back, self._latest = now < self._latest, now
-        if trio.current_time() < self._next and not clock_went_back:
+        back, self._latest = self._latest - now, now
+        if trio.current_time() < self._next and back <= 0:
             return
         self._next = -inf  # until it has been done
-        count = await store.write(
-            lambda tx: jobs.reschedule(tx, self._queue, tx.now + self._horizon_ms)
-        )
+        self._leases_ahead = self._leases_ahead or back > self._margin_ms
+        count = await store.write(self._repair)
+        self._leases_ahead = False
         self._next = trio.current_time() + REPAIR_SECONDS
         if count:
             log.warning("queue.rescheduled", queue=self._queue, jobs=count)
+
+    def _repair(self, tx: Tx) -> int:
+        count = jobs.reschedule(tx, self._queue, tx.now + self._horizon_ms)
+        if self._leases_ahead:
+            end = tx.now + self._lease_ms
+            count += jobs.shorten_leases(tx, self._queue, end + self._margin_ms, end)
+        return count
 
 
 def _nothing() -> None:
@@ -361,7 +373,7 @@ class QueueWorker(Actor, ABC):
         """
         self._store, self._policy, self._scrubber, self._tracer = store, policy, scrubber, tracer
         self._free = policy.slots
-        self._repair = ClockSkewRepair(policy.queue, policy.backoff.cap)
+        self._repair = ClockSkewRepair(policy.queue, policy.backoff.cap, policy.lease_seconds)
         self._scopes: set[trio.CancelScope] = set()
         self._drain_deadline = inf
         self._polled_at = -inf

@@ -160,26 +160,39 @@ NEXT_DUE: Final = Statement(
 )
 
 
-def _reschedule_statement() -> Statement:
-    """Return the statement of `reschedule`: a skip scan like that of `heads_of`, for each
-    partition's latest row. It writes nothing if no row is later than the bound.
-    """
+def _later_than_bound() -> ColumnElement[bool]:
+    """Return the condition for the rows of a queue that are due after `latest`: a skip scan like
+    that of `heads_of`, for each partition's latest rows."""
     waiting = and_(JOB.c.queue == bindparam("queue"), JOB.c.next_at.is_not(None))
     first = select(func.min(JOB.c.partition)).where(waiting).cte("part", recursive=True)
     next_partition = select(func.min(JOB.c.partition)).where(waiting, JOB.c.partition > first.c[0])
     part = first.union_all(
         select(next_partition.correlate(first).scalar_subquery()).where(first.c[0].is_not(None))
     )
-    return Statement(
-        update(JOB)
-        .where(JOB.c.queue == bindparam("queue"), JOB.c.partition.in_(select(part.c[0])))
-        .where(JOB.c.next_at > bindparam("latest"))
-        .values(next_at=bindparam("now"))
-        .returning(JOB.c.id)  # SQLite counts no rows of a statement that begins with WITH
+    return and_(
+        JOB.c.queue == bindparam("queue"),
+        JOB.c.partition.in_(select(part.c[0])),
+        JOB.c.next_at > bindparam("latest"),
     )
 
 
-RESCHEDULE: Final = _reschedule_statement()
+# Both return their rows: SQLite counts none of a statement that begins with WITH.
+RESCHEDULE: Final = Statement(
+    update(JOB).where(_later_than_bound()).values(next_at=bindparam("now")).returning(JOB.c.id)
+)
+# Locked by id, as by outcomes, which settle the leases that they have locked.
+_LEASED_TOO_LONG: Final = (
+    select(JOB.c.id)
+    .where(_later_than_bound(), JOB.c.lease.is_not(None))
+    .order_by(JOB.c.id)
+    .with_for_update(skip_locked=True)
+)
+SHORTEN_LEASES: Final = Statement(
+    update(JOB)
+    .where(JOB.c.id.in_(_LEASED_TOO_LONG))
+    .values(next_at=bindparam("end"))
+    .returning(JOB.c.id)
+)
 
 
 def _lease() -> Update:
@@ -409,6 +422,14 @@ def reschedule(tx: Tx, queue: str, latest: int) -> int:
     A lease that such a clock has set also ends. Returns: the number of rows.
     """
     return tx.run(RESCHEDULE, queue=queue, latest=latest, now=tx.now)
+
+
+def shorten_leases(tx: Tx, queue: str, latest: int, end: int) -> int:
+    """Make leases that end after `latest` end at `end` (ms): the clock was set back since.
+
+    Reads all jobs that are due after `latest`. Returns: the number of leases.
+    """
+    return tx.run(SHORTEN_LEASES, queue=queue, latest=latest, end=end)
 
 
 def claim(

@@ -233,7 +233,7 @@ DELIVERY: Final = (
     Mutation(
         "a due time of a wrong clock is not repaired",
         "fw_actors/actors/queue_worker.py",
-        "if trio.current_time() < self._next and not clock_went_back:",
+        "if trio.current_time() < self._next and back <= 0:",
         "if self._horizon_ms:",
     ),
     Mutation(
