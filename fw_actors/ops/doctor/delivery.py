@@ -29,7 +29,7 @@ from fw_actors.rules.receivers import FAILURES
 from fw_actors.rules.safe_output import counted
 from fw_actors.rules.signing import KEY_BYTES, UnusableSecretError, key_of
 from fw_actors.runtime.clock import MS_PER_DAY
-from fw_actors.store import QueueStats, Statement, Tx
+from fw_actors.store import QueueStats, Statement, Tx, one_of
 from fw_actors.store.schema import JOB, WEBHOOK_HEALTH
 from fw_actors.webhooks import events
 from fw_actors.webhooks.events import QUEUE
@@ -529,9 +529,11 @@ def _queue_advice(row: QueueStats, service: ServiceState, receivers_named: bool)
 
 
 def _read_queues(tx: Tx, site: Site) -> QueueFacts:
+    paused = [each.webhook for each in paused_webhooks(tx)]  # nothing claims their deliveries
     stuck = (
         sa.select(JOB.c.queue, sa.func.count())
         .where(JOB.c.lease.is_not(None), JOB.c.next_at <= tx.now - STUCK_MS)
+        .where(sa.or_(JOB.c.queue != QUEUE, ~one_of(JOB.c.partition, paused)))
         .group_by(JOB.c.queue)
     )
     stats = tuple(queues(tx))

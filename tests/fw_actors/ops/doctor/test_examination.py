@@ -135,6 +135,33 @@ async def test_queue_facts_count_a_lease_as_stuck_after_a_minute(site: VirtualSi
     assert (await queue_facts(site.site)).stuck == {"mail": 1}
 
 
+async def test_queue_facts_count_no_lease_of_a_paused_webhook_as_stuck(site: VirtualSite) -> None:
+    """Its deliveries wait for the end of the pause, whatever became of a process (O-142)."""
+    hook = await site.subscribe()
+    for _ in range(2):
+        await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    store = site.site.store
+    await store.write(lambda tx: jobs.claim(tx, "webhook", hook, 1, 1000, "token"))
+    await site.do(lambda fw: site.site.pauses.pause(fw, hook, None))
+    await trio.sleep(62)
+    assert (await queue_facts(site.site)).stuck == {}
+    await site.do(lambda fw: site.site.pauses.resume(fw, hook))
+    assert (await queue_facts(site.site)).stuck == {"webhook": 1}
+
+
+async def test_queue_facts_name_webhooks_with_pauses_and_limits(site: VirtualSite) -> None:
+    """Of those with late deliveries; a disabled Webhook has no limit (B-310)."""
+    paused = await site.subscribe()
+    limited = await site.subscribe(rate_limit=1)
+    off = await site.subscribe(rate_limit=1)
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    await site.do(lambda fw: fw.get_doc("Webhook", off).db_set("enabled", 0))
+    await site.do(lambda fw: site.site.pauses.pause(fw, paused, None))
+    await trio.sleep(301)
+    (receiver,) = (await queue_facts(site.site)).receivers
+    assert (receiver.paused, receiver.limited) == ((paused,), (limited,))
+
+
 @pytest.mark.parametrize(
     ("endings", "error"),
     [
