@@ -426,7 +426,10 @@ _LOCKED_COUNT: Final = Statement(
 
 @dataclass(frozen=True)
 class Backlog:
-    """The queues, built-in ones first, and the number of locked identifiers."""
+    """The queues, built-in ones first, and the number of locked identifiers.
+
+    The wait of the oldest due delivery is one of a Webhook that is not paused.
+    """
 
     queues: tuple[QueueStats, ...]
     locked: int
@@ -434,7 +437,15 @@ class Backlog:
 
 def backlog(tx: Tx) -> Backlog:
     """Return the current backlog."""
-    return Backlog(tuple(queues(tx)), locked_identifiers(tx))
+    found, paused = queues(tx), {each.webhook for each in paused_webhooks(tx)}
+    if paused:  # a planned wait must hide no other one, and cause no alert
+        heads = (head for head in jobs.heads(tx, QUEUE) if head.partition not in paused)
+        first = min((head.next_at for head in heads), default=tx.now)
+        oldest = max(0, tx.now - first) / MS_PER_SECOND
+        found = [
+            row._replace(oldest_seconds=oldest) if row.queue == QUEUE else row for row in found
+        ]
+    return Backlog(tuple(found), locked_identifiers(tx))
 
 
 def queues(tx: Tx) -> list[QueueStats]:

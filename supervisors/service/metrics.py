@@ -218,7 +218,7 @@ def _backlog(found: Backlog) -> Iterator[MetricSample]:
     for row in found.queues:
         yield _gauge(
             "fw_queue_oldest_seconds",
-            "Wait of the oldest due job.",
+            "Wait of the oldest due job, without deliveries of paused Webhooks.",
             row.oldest_seconds,
             {QUEUE: row.queue},
         )

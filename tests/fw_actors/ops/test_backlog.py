@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import trio
 from sqlalchemy.sql import ClauseElement
 
 from fw_actors.ops.console_facts import backlog
@@ -27,6 +28,25 @@ async def test_backlog_lists_known_queues_even_if_empty(site: VirtualSite) -> No
     assert [(row.queue, row.ready) for row in found.queues] == [
         ("webhook", 0), ("mail", 0), ("app", 0), ("a later one", 1),
     ]  # fmt: skip
+
+
+async def test_backlog_leaves_the_wait_of_paused_webhooks_out(site: VirtualSite) -> None:
+    """A planned pause is no reason for an alert, and hides no other wait (B-305)."""
+    paused = await site.subscribe()
+    opened = site.site
+
+    async def oldest() -> float:
+        return (await opened.store.read(backlog)).queues[0].oldest_seconds
+
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    await trio.sleep(100)
+    assert await oldest() == 100
+    await site.do(lambda fw: opened.pauses.pause(fw, paused, None))
+    assert await oldest() == 0
+    await site.subscribe("note.other")
+    await site.do(lambda fw: fw.webhooks.emit("note.other", {}))
+    await trio.sleep(10)
+    assert await oldest() == 10
 
 
 async def test_backlog_counts_a_locked_identifier_once_until_its_end(site: VirtualSite) -> None:
