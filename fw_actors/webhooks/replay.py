@@ -443,7 +443,8 @@ def _renamed_filters(stored: str, doctype: str, old: str, new: str) -> str:
     """Return filters, as JSON, that select the same deliveries after a rename."""
     filters = json.loads(stored)
     fields = ["webhook"] if doctype == "Webhook" else []
-    if ["reference_doctype", "=", doctype] in filters:
+    about = (["reference_doctype", "=", doctype], ["reference_doctype", "in", [doctype]])
+    if any(each in filters for each in about):
         fields.append("reference_name")
     return json.dumps(
         [_renamed_filter(each, old, new) if each[0] in fields else each for each in filters]
