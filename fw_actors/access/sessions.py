@@ -246,10 +246,20 @@ def delete_expired(tx: Tx, limit: int) -> int:
     return tx.run(_DELETE_EXPIRED, before=tx.now, limit=limit)
 
 
-def correct_times(tx: Tx, after: int, session_days: int, limit: int) -> int:
-    """Correct at most `limit` sessions that began later than `after` (ms); return how many.
+_CORRECT_USE: Final = Statement(
+    update_of_times_ahead(SESSION, SESSION.c.last_seen).values(last_seen=_AT)
+)
 
-    They keep their duration, from now on (O-163).
+
+def correct_times(tx: Tx, after: int, session_days: int, idle_days: int, limit: int) -> int:
+    """Correct at most `limit` sessions that began later than `after` (ms), and with `idle_days` as
+    many that were used later; return how many.
+
+    They keep their duration, from now on (O-163). No index has the times of use, so that all
+    sessions are read; without an idle timeout these times decide nothing.
     """
     latest = tx.now + session_days * MS_PER_DAY
-    return tx.run(_CORRECT, now=tx.now, ahead=after, latest=latest, limit=limit)
+    count = tx.run(_CORRECT, now=tx.now, ahead=after, latest=latest, limit=limit)
+    if idle_days:
+        count += tx.run(_CORRECT_USE, now=tx.now, ahead=after, limit=limit)
+    return count

@@ -85,10 +85,16 @@ class ClockCorrection:
     """
 
     def __init__(
-        self, lockout_minutes: int, session_days: int, corrected: Callable[[int], None]
+        self,
+        lockout_minutes: int,
+        session_days: int,
+        idle_days: int,
+        corrected: Callable[[int], None],
     ) -> None:
-        """`corrected` is called with the number of rows, after the commit."""
-        self._lockout_minutes, self._session_days = lockout_minutes, session_days
+        """`idle_days` is the policy's `sessionIdleDays`. `corrected` is called with the number of
+        rows, after the commit."""
+        self._lockout_minutes = lockout_minutes
+        self._session_days, self._idle_days = session_days, idle_days
         self._corrected = corrected
         self._pending = True
         self._latest = 0
@@ -104,7 +110,7 @@ class ClockCorrection:
             api_keys.correct_times(tx, ahead, BATCH)
             + pacing.correct_times(tx, ahead, BATCH)
             + attempts.correct_times(tx, ahead, self._lockout_minutes, BATCH)
-            + sessions.correct_times(tx, ahead, self._session_days, BATCH)
+            + sessions.correct_times(tx, ahead, self._session_days, self._idle_days, BATCH)
             + links.correct_times(tx, ahead, BATCH)
         )
 

@@ -457,7 +457,9 @@ def _clock(deps: ServiceDependencies) -> Batch:
     def corrected(rows: int) -> None:
         log.warning("clock.corrected", rows=rows)
 
-    return ClockCorrection(auth.lockout_minutes, auth.session_days, corrected)
+    return ClockCorrection(
+        auth.lockout_minutes, auth.session_days, auth.session_idle_days, corrected
+    )
 
 
 def _rotations(deps: ServiceDependencies) -> Batch:

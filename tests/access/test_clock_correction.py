@@ -100,6 +100,19 @@ async def test_session_and_link_keep_their_duration(site: HttpSite) -> None:
     assert [await site.alive(each) for each in (sid, before)] == [False, False]
 
 
+async def test_idle_session_ends_after_its_days(tmp_path: Path) -> None:
+    """Its last use, while the clock was ahead, counts as one now (A-158)."""
+    async with http_site(tmp_path, session_idle_days=7) as site:
+        await site.add_account("ann")
+        sid = await site.sid("ann")
+        site.pass_time(6 * DAY)
+        assert await site.alive(sid)
+        site.pass_time(-6 * DAY)
+        await noticed()
+        site.pass_time(7 * DAY)
+        assert not await site.alive(sid)
+
+
 async def test_api_key_keeps_its_lifetime(site: HttpSite) -> None:
     await site.add_account("ann")
     site.pass_time(YEAR)
