@@ -64,13 +64,12 @@ _WRITE: Final = Statement(
     .where(_W.name == _NAME)
     .values(paused_since=sa.bindparam("since"), paused_until=sa.bindparam("until"))
 )
+_IS_PAUSED: Final = sa.and_(
+    _W.paused_since.is_not(None),
+    sa.func.coalesce(_UNTIL, UNTIL_RESUMED) > sa.bindparam("now", type_=sa.BigInteger()),
+)
 _PAUSED: Final = Statement(
-    sa.select(_W.name, _SINCE, _UNTIL)
-    .where(
-        _W.paused_since.is_not(None),
-        sa.func.coalesce(_UNTIL, UNTIL_RESUMED) > sa.bindparam("now"),
-    )
-    .order_by(_SINCE, _W.name)
+    sa.select(_W.name, _SINCE, _UNTIL).where(_IS_PAUSED).order_by(_SINCE, _W.name)
 )
 
 
@@ -237,6 +236,7 @@ _AT_LIMIT: Final = Statement(
     sa.select(sa.func.count()).where(
         _W.rate_limit > 0,
         _W.enabled == 1,
+        ~_IS_PAUSED,
         sa.exists().where(
             JOB.c.queue == QUEUE,
             JOB.c.partition == _W.name,
@@ -382,6 +382,7 @@ def lock_deliveries(tx: Tx, deliveries: Sequence[str]) -> Set[str]:
 
 
 def webhooks_at_limit(tx: Tx) -> int:
-    """Return the number of enabled Webhooks with a rate limit that have due deliveries."""
+    """Return the number of Webhooks with a rate limit that have due deliveries, without disabled
+    and paused ones."""
     count: int = tx.scalar(_AT_LIMIT, now=tx.now)
     return count

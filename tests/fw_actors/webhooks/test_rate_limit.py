@@ -153,6 +153,16 @@ async def test_webhooks_at_limit_counts_those_with_due_deliveries(site: VirtualS
     assert await site.site.store.read(webhooks_at_limit) == 1
 
 
+async def test_webhooks_at_limit_leaves_out_paused_ones(site: VirtualSite) -> None:
+    """The pause and not the limit delays their deliveries (B-314)."""
+    webhook = await site.subscribe(rate_limit=1)
+    await emit(site, 3)
+    await site.do(lambda fw: site.site.pauses.pause(fw, webhook, 60))
+    assert await site.site.store.read(webhooks_at_limit) == 0
+    await trio.sleep(61)
+    assert await site.site.store.read(webhooks_at_limit) == 1
+
+
 async def test_explain_names_rate_limit_of_webhook(site: VirtualSite) -> None:
     await site.subscribe(rate_limit=5)
     [delivery] = await emit(site, 1)
