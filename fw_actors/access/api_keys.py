@@ -111,6 +111,7 @@ class KeyCounts:
 class _KeyStatements(NamedTuple):
     live: Statement
     listing: Statement
+    expired: Statement
     number: Statement
     counts: Statement
     used: Statement
@@ -131,6 +132,12 @@ def _statements(keys: sa.Table, users: sa.Table) -> _KeyStatements:
         .where(k.user == _USER)
         .order_by(k.creation, k.name)
     )
+    expired = Statement(
+        sa.select(k.name)
+        .where(k.user == _USER, k.expires <= sa.bindparam("now"))
+        .order_by(k.expires, k.name)
+        .limit(1)
+    )
     number = Statement(sa.select(sa.func.count()).select_from(keys).where(k.user == _USER))
     counts = Statement(
         sa.select(
@@ -142,7 +149,7 @@ def _statements(keys: sa.Table, users: sa.Table) -> _KeyStatements:
     )
     used = Statement(sa.update(keys).where(k.name == _ID).values(last_used=sa.bindparam("now")))
     names = Statement(sa.select(k.name).where(k.user == _USER).order_by(k.name))
-    return _KeyStatements(live, listing, number, counts, used, names)
+    return _KeyStatements(live, listing, expired, number, counts, used, names)
 
 
 class ApiKeys(Observer):
@@ -202,7 +209,7 @@ class ApiKeys(Observer):
             if owner is not None:
                 raise disabled_account(owner)
             raise session_ended()
-        if fw.tx.scalar(self._sql.number, user=user) >= MAX_KEYS:
+        if not self._has_room(fw, user):
             whose = "You have" if owner is None else f"{owner} has"
             raise ConflictError(f"{whose} {MAX_KEYS} API keys; revoke one first.")
         lifetime = min(filter(None, (days, policy_days)), default=None)
@@ -217,6 +224,18 @@ class ApiKeys(Observer):
             expires=None if expires is None else iso(expires),
         ).insert(ignore_permissions=True)
         return MadeKey(key.id, label, expires, key.text)
+
+    def _has_room(self, fw: Fw, user: str) -> bool:
+        """Return whether a user may have another key; at the limit, delete one that has expired,
+        the first one to expire."""
+        if fw.tx.scalar(self._sql.number, user=user) < MAX_KEYS:
+            return True
+        expired = fw.tx.one(self._sql.expired, user=user, now=fw.tx.now)
+        if expired is None:
+            return False
+        with self._audit.suppressed(fw.tx):  # part of the creation of a key
+            _end(fw, expired[0])
+        return True
 
     def revoke(self, fw: Fw, name: str) -> None:
         """End a key of the handle's user. Raises: NotFoundError, also for another user's key."""

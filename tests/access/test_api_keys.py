@@ -189,6 +189,27 @@ async def test_api_keys_are_limited_to_a_hundred(site: HttpSite, sid: str) -> No
     await site.key(sid)
 
 
+async def test_api_key_replaces_first_expired_one_at_limit(site: HttpSite, sid: str) -> None:
+    """A-273: a program that makes a new key each day needs no other one that deletes keys."""
+    made = [await site.key(sid, **kept) for kept in ({"days": 2}, {"days": 1}, *[{}] * 98)]
+    site.pass_time(2 * DAY)
+    sid = await site.sid("ann")
+    names = [(await site.key(sid))["name"] for _ in range(2)]
+    kept = {key["name"] for key in await listed(site, sid)}
+    assert kept == {*names, *(key["name"] for key in made[2:])}
+    reply = await site.op("api_keys.createMyAPIKey", {"label": "x"}, sid=sid)
+    assert reply.error["type"] == "ConflictError"
+
+
+async def test_api_key_below_limit_replaces_none(site: HttpSite, sid: str) -> None:
+    """Expired keys stay in the list, which shows their last use (A-273)."""
+    expired = await site.key(sid, days=1)
+    site.pass_time(DAY)
+    sid = await site.sid("ann")
+    await site.key(sid)
+    assert expired["name"] in {key["name"] for key in await listed(site, sid)}
+
+
 async def test_api_key_last_used_is_written_once_a_minute(site: HttpSite, sid: str) -> None:
     made = await site.key(sid)
     assert [key["lastUsed"] for key in await listed(site, sid)] == [None]
