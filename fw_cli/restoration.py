@@ -19,6 +19,7 @@ from fw_actors.ops.site import Site
 from fw_actors.store import Statement, Tx
 from fw_actors.store.migrations import end_restore
 from fw_actors.store.schema import JOB, SESSION, TOKEN
+from fw_actors.webhooks.replay import ReplayRun
 
 _ROWS: Final = ("User", "Webhook", "Webhook Delivery")
 """The DocTypes whose documents are named first."""
@@ -57,6 +58,7 @@ class Restored:
         users_revived: enabled accounts that the replaced store had disabled or deleted; empty
             where that store could not be read.
         waiting: by queue the jobs that the service will do, once more if they were done before.
+        replay: the bulk replay that the service will continue where it was at the backup.
     """
 
     sessions: int
@@ -65,6 +67,7 @@ class Restored:
     keys: int
     users_revived: tuple[str, ...]
     waiting: dict[str, int]
+    replay: ReplayRun | None
 
 
 def end_revived_access(
@@ -92,7 +95,13 @@ def end_revived_access(
     site.audit.record(fw, Action.RESTORE, source, detail)
     end_restore(tx)
     return Restored(
-        sessions, links, len(gone), len(found.keys) - len(gone), revived, waiting_jobs(tx)
+        sessions=sessions,
+        links=links,
+        keys_ended=len(gone),
+        keys=len(found.keys) - len(gone),
+        users_revived=revived,
+        waiting=waiting_jobs(tx),
+        replay=site.bulk.running(tx),
     )
 
 

@@ -242,6 +242,7 @@ def _as_json(restored: Restored, kept: str | None) -> dict[str, Any]:
         "keys": restored.keys,
         "usersRevived": list(restored.users_revived),
         "waiting": restored.waiting,
+        "replay": None if restored.replay is None else restored.replay.id,
         "kept": kept,
     }
 
@@ -306,6 +307,11 @@ def _show_result(restored: Restored, kept: str | None, file: Path, *, dry_run: b
     if any(waiting.values()):
         jobs = ", ".join(f"{queue} {count:,}" for queue, count in waiting.items())
         say(f"the service will run these jobs, some of them again: {jobs}")
+    if (replay := restored.replay) is not None:
+        say(
+            f"the service will continue the bulk replay {replay.id} of {replay.user} after "
+            f"{replay.replayed:,} of {replay.total:,} deliveries; fw webhooks replays shows it"
+        )
     say("passwords, roles and Webhooks are those of the backup")
     if kept is not None:
         say(f"the replaced store is kept: {kept}")

@@ -118,6 +118,24 @@ def test_restore_prints_access_and_work_that_it_revives(fw: CommandLine) -> None
     assert said[-1].startswith("the replaced store is kept: ")
 
 
+def test_restore_prints_bulk_replay_that_it_revives(fw: CommandLine) -> None:
+    """It sends old events again, although it may have ended since the backup (C-167)."""
+    row = "'4b0c', 'ann', '', '[]', 'msg_9', '', 'running', 400, 120, '{}', '', 1, NULL"
+    columns = (
+        'id, "user", request_id, filters, last, cursor, state, total, replayed, reasons, error, '
+        "begun, ended"
+    )
+    statement = f"INSERT INTO fw_bulk_replay ({columns}) VALUES ({row})"
+    fw.done("eval", f"fw.db.sql({statement!r})", "--commit")
+    fw.done("backup", "copy.db")
+    assert fw.json("restore", "copy.db", "--dry-run", "--json")["replay"] == "4b0c"
+    said = fw.done("restore", "copy.db", "--replace", "--yes").splitlines()
+    assert said[2] == (
+        "the service will continue the bulk replay 4b0c of ann after 120 of 400 deliveries; "
+        "fw webhooks replays shows it"
+    )
+
+
 def test_restore_counts_only_sessions_and_links_that_were_usable(fw: CommandLine) -> None:
     """Used links and what has expired are deleted too, and no access ends with them."""
     fill(fw)
