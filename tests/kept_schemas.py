@@ -4,7 +4,7 @@ the tables of a site takes fifteen times as long as all else that a test does.""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
@@ -56,6 +56,15 @@ class _KeptConnection(psycopg.Connection[Any]):
         self.was_cancelled = True
         super().cancel_safe(timeout=timeout)
 
+    def is_alive(self) -> bool:
+        """Whether no test has ended it, as with `PostgresCluster.end_connections`."""
+        try:
+            for _ in range(2):  # the server's last words, then the end
+                self.pgconn.consume_input()
+        except psycopg.Error:
+            return False
+        return self.pgconn.transaction_status == TransactionStatus.IDLE
+
     def close(self) -> None:
         if self.closed or not self.keeper.keep(self):
             super().close()
@@ -103,12 +112,20 @@ class KeptConnections:
             connection.was_cancelled = True
             connection.close()
 
+    def _take(self) -> _KeptConnection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:  # not looked at before: stores with threads connect at once
+            return None
+
     def _connect(self, conninfo: str = "", **settings: Any) -> psycopg.Connection[Any]:
         purpose = {"host": self._host, "options": f"-csearch_path={self._schema}"}
         if {**settings, **purpose, "application_name": "fw"} != settings:
             return psycopg.Connection.connect(conninfo, **settings)
-        with suppress(IndexError):
-            return self._idle.pop()
+        while (kept := self._take()) is not None:
+            if kept.is_alive():
+                return kept
+            kept.close()
         connection = _KeptConnection.connect(conninfo, **settings)
         connection.keeper = self
         return connection
