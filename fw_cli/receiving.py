@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+_MAX_LENGTH_DIGITS: Final = 20  # of a Content-Length; int() refuses some thousands
 _READ_SECONDS: Final = 30
 _MAX_SHOWN_CHARACTERS: Final = 2000
 _STDIN: Final = "-"
@@ -195,7 +196,7 @@ def listen(
             raise CommandFailed(f"{given} cannot be created: {error.strerror}.") from None
     listener = _ReceivedRequests(secret, status, folder, count, as_json=as_json)
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), listener.handler())
+        server = _ReceivingServer(("127.0.0.1", port), listener.handler())
     except OSError as error:
         raise CommandFailed(f"cannot listen on port {port}: {error.strerror}") from None
     with server, _ended_by_signals(server):
@@ -223,6 +224,16 @@ def _ended_by_signals(server: ThreadingHTTPServer) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGTERM, before)
         server.server_close()
+
+
+class _ReceivingServer(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report an error of the system, such as a full disk; a client may close its connection."""
+        error = sys.exception()
+        if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+            click.echo(f"a request failed: {error.strerror or error}", err=True)
+        elif not isinstance(error, ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _ReceivedRequests:
@@ -259,12 +270,16 @@ class _ReceivedRequests:
         """Read, verify and print a request, and respond."""
         from fw_actors.rules.signing import SavedRequest
 
-        length = handler.headers.get("content-length", "")
-        if not length.isascii() or not length.isdecimal() or int(length) > MAX_BODY_BYTES:
+        given = handler.headers.get("content-length", "")
+        is_number = given.isascii() and given.isdecimal()
+        if not is_number or len(given) > _MAX_LENGTH_DIGITS or int(given) > MAX_BODY_BYTES:
             handler.close_connection = True
-            handler.send_error(411 if not length else 413)
+            handler.send_error(413 if is_number else 400 if given else 411)
             return
-        body = handler.rfile.read(int(length))
+        body = handler.rfile.read(int(given))
+        if len(body) < int(given):  # the client has closed the connection
+            handler.close_connection = True
+            return
         headers = {name.lower(): value for name, value in handler.headers.items()}
         with self._lock:
             if self._count is not None and self.received >= self._count:

@@ -5,6 +5,13 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
 
 from tests.fw_cli.conftest import CommandLine
 from tests.fw_cli.webhook_kit import make_hook
@@ -33,6 +40,60 @@ def test_webhooks_listen_saves_requests_for_webhooks_verify(fw: CommandLine) -> 
     assert "the signature is valid" in output
     refused = fw.run("webhooks", "verify", second["file"], "--secret-env", "HOOK", "--json")
     assert (refused.exit_code, json.loads(refused.stdout)["verified"]) == (1, False)
+
+
+@contextmanager
+def listening(fw: CommandLine, *options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """Run fw webhooks listen; its port and its process."""
+    with fw.process("webhooks", "listen", "--port", "0", *options) as process:
+        assert process.stderr is not None
+        found = re.search(r":(\d+)/", process.stderr.readline())
+        assert found is not None
+        try:
+            yield int(found[1]), process
+        finally:
+            process.terminate()
+
+
+def post(port: int, length: str, body: bytes = b"") -> bytes:
+    """Return the status of the response; no bytes if the connection ends without one."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(f"POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode() + body)
+        return client.recv(100)[9:12]
+
+
+def test_webhooks_listen_refuses_unusable_content_length(fw: CommandLine) -> None:
+    with listening(fw) as (port, process):
+        statuses = [post(port, length) for length in ("9" * 5000, str(2**24 + 1), "x", "-1", "")]
+        process.terminate()
+        assert process.communicate(timeout=60) == ("", "")
+    assert statuses == [b"413", b"413", b"400", b"400", b"411"]
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_webhooks_listen_ignores_request_that_ends_early(fw: CommandLine, reset: bool) -> None:
+    """It counts as none, and prints nothing."""
+    with listening(fw, "--count", "1") as (port, process):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\npart")
+            if reset:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            else:
+                client.shutdown(socket.SHUT_WR)
+                assert client.recv(100) == b""
+        assert post(port, "5", b"whole") == b"204"
+        out, err = process.communicate(timeout=60)
+    assert (out.splitlines()[1:], err) == (["  whole"], "")
+
+
+def test_webhooks_listen_names_error_of_saving(fw: CommandLine) -> None:
+    with listening(fw, "--save", "got") as (port, process):
+        (fw.folder / "got").rmdir()
+        assert post(port, "0") == b""
+        process.terminate()
+        assert process.communicate(timeout=60)[1] == (
+            "a request failed: No such file or directory\n"
+        )
 
 
 def test_webhooks_listen_exits_0_at_sigterm(fw: CommandLine) -> None:
