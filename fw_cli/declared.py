@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Sequence
 from functools import partial
@@ -145,7 +146,7 @@ def _decoded(file: Path) -> Any:
     if ending not in (".toml", ".json"):
         raise CommandFailed(f"{file}: the file must end in .toml or .json.")
     try:
-        content = file.read_bytes()
+        content = file.read_bytes().removeprefix(codecs.BOM_UTF8)
         if ending == ".toml":
             return tomllib.loads(content.decode())
         decoded = msgspec.json.decode(content)

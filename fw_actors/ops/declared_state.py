@@ -12,7 +12,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Any, Final, TypeVar
 
@@ -428,25 +428,50 @@ def _ordered(accounts: Iterable[Change]) -> list[Change]:
     """Return the steps for accounts in an order in which each is accepted, if there is one.
 
     An account that may cease to be a System Manager comes after the others, and an account that
-    gets the e-mail of another one after that one.
+    gets the e-mail of another one after that one. An account with both has two steps.
     """
-    steps = sorted(accounts, key=_may_remove_manager)
-    holders = {
-        value.old.casefold(): step
-        for step in steps
-        for value in step.fields
-        if value.field == "email" and value.old
-    }
+    planned = list(accounts)
+    takers = {_email(step, of_new=True): step for step in planned}
+    steps: list[Change] = []
+    last: list[Change] = []
+    for step in sorted(planned, key=_may_remove_manager):
+        freed = _email(step, of_new=False)
+        if freed and takers.get(freed, step) is not step and _may_remove_manager(step):
+            with_email, with_rights = _parts(step)
+            steps.append(with_email)
+            last.append(with_rights)
+        else:
+            steps.append(step)
+    holders = {_email(step, of_new=False): step for step in steps}
     ordered: dict[str, Change] = {}
     for first in steps:
         waiting: dict[str, Change] = {}  # each for the next one
-        step: Change | None = first
-        while step is not None and step.name not in ordered and step.name not in waiting:
-            waiting[step.name] = step
-            email = next((v.new for v in step.fields if v.field == "email"), None) or ""
-            step = holders.get(email.casefold())
+        following: Change | None = first
+        while following and following.name not in ordered and following.name not in waiting:
+            waiting[following.name] = following
+            email = _email(following, of_new=True)
+            following = None if email is None else holders.get(email)
         ordered.update(reversed(waiting.items()))
-    return list(ordered.values())
+    return [*ordered.values(), *last]
+
+
+def _email(change: Change, *, of_new: bool) -> str | None:
+    """Return the e-mail that a step gives to an account, or takes from it, in lower case."""
+    for value in change.fields:
+        if value.field == "email":
+            email = value.new if of_new else value.old
+            return email.casefold() if email else None
+    return None
+
+
+def _parts(change: Change) -> tuple[Change, Change]:
+    """Divide a step into the one with the e-mail, and the one that may remove the manager."""
+    fields = [value for value in change.fields if value.field not in _RIGHTS]
+    rights = [value for value in change.fields if value.field in _RIGHTS]
+    return replace(change, fields=tuple(fields)), replace(change, fields=tuple(rights))
+
+
+_RIGHTS: Final = ("enabled", "roles")
 
 
 def _may_remove_manager(change: Change) -> bool:

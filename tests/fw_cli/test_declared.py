@@ -152,6 +152,29 @@ def test_apply_passes_emails_on(fw: CommandLine) -> None:
     assert stored == emails
 
 
+def test_apply_frees_email_of_account_that_ceases_to_be_manager(fw: CommandLine) -> None:
+    """The e-mail must be free before bob gets it, and bob a manager before ann ceases (C-168)."""
+    manager = ["System Manager"]
+    before = {
+        "ann": {"email": "a@x.test", "roles": manager},
+        "bob": {"email": "b@x.test", "roles": []},
+    }
+    after = {
+        "ann": {"email": "c@x.test", "roles": [], "fullName": "Ann"},
+        "bob": {"email": "A@x.test", "roles": manager},
+    }
+    (fw.folder / "site.json").write_text(json.dumps({"users": before}))
+    fw.done("apply", "site.json", "--yes")
+    (fw.folder / "site.json").write_text(json.dumps({"users": after}))
+    assert fw.done("apply", "site.json", "--yes").splitlines() == [
+        '~ User ann: email "a@x.test" → "c@x.test", fullName null → "Ann"',
+        '~ User bob: email "b@x.test" → "A@x.test", roles [] → ["System Manager"]',
+        '~ User ann: roles ["System Manager"] → []',
+        "applied 3 changes",
+    ]
+    assert changes(fw, "diff", "site.json") == []
+
+
 def test_apply_refuses_to_swap_emails(fw: CommandLine) -> None:
     users = {"ann": {"email": "ann@x.test"}, "bob": {"email": "bob@x.test"}}
     (fw.folder / "site.json").write_text(json.dumps({"users": users}))
@@ -362,6 +385,16 @@ def test_diff_and_apply_note_events_that_never_occur(fw: CommandLine, site: Path
     site.write_text("[webhooks.a]\non_cancel = true")
     both = "webhooks.a: User is not submittable: on_submit and on_cancel never occur."
     assert fw.json("diff", "site.toml", "--json")["notes"] == [both]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.toml", "roles = ['A']"), ("a.json", '{"roles": ["A"]}')]
+)
+def test_declaration_file_may_begin_with_a_byte_order_mark(
+    fw: CommandLine, name: str, text: str
+) -> None:
+    (fw.folder / name).write_text(text, encoding="utf-8-sig")
+    assert fw.done("diff", name) == "+ Role A\n"
 
 
 def test_unreadable_declaration_file_is_named(fw: CommandLine, site: Path) -> None:
