@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ _BYTES_PER_TRANSACTION: Final = 4 * 1024 * 1024
 _CHUNK_BYTES: Final = 1024 * 1024
 _DUPLICATE: Final = "DuplicateError"
 _MAX_SHOWN_REFUSALS: Final = 1_000
+_NO_JSON: Final = object()
 OVERLOADED_ATTEMPTS: Final = 30
 
 
@@ -99,11 +101,13 @@ def emit(
     from fw_actors.errors import BadRequestError
 
     try:
-        given = _read_json(data or "{}")
+        given = _read_json("{}" if data is None else data)
     except BadRequestError as refusal:
         raise CommandFailed(f"--data: {refusal.message}") from None
-    if given is None:
+    if given is _NO_JSON:
         raise CommandFailed("--data is not valid JSON.")
+    if not isinstance(given, dict):
+        raise CommandFailed("--data must be an object.")
 
     event = name or ""
 
@@ -232,6 +236,8 @@ class _EventLines:
         from fw_actors.errors import BadRequestError
 
         self._number += 1
+        if self._number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
         if self._is_too_long or len(line) > LARGE_BODY_BYTES:
             self._is_too_long = False
             self._refuse(f"A line must have at most {LARGE_BODY_BYTES // 1024} KiB.")
@@ -300,7 +306,7 @@ def _refuse(result: Emission, number: int, message: str) -> None:
 
 
 def _read_json(text: str | bytes) -> Any:
-    """Return the value; None if it is not JSON. Raises: BadRequestError for a duplicate key."""
+    """Return the value; `_NO_JSON` if it is none. Raises: BadRequestError for a duplicate key."""
     import msgspec
 
     from web.json_input import DECODER
@@ -310,7 +316,7 @@ def _read_json(text: str | bytes) -> Any:
         # msgspec takes the last of two values; HTTP refuses such a body.
         DECODER.decode(text if isinstance(text, str) else text.decode())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        return _NO_JSON
     return value
 
 

@@ -43,7 +43,7 @@ def first_line(what: str, option: str) -> str:
     if not line:
         raise CommandFailed(f"{option} was given, but stdin is empty")
     try:
-        text = line.decode()
+        text = line.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise CommandFailed(f"the {what} on stdin is not valid UTF-8") from None
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -117,6 +118,8 @@ def _lines(file: Path) -> Iterator[tuple[int, AccountToImport | Exception]]:
         number = 0
         while line := stream.readline(MAX_LINE_BYTES + 1):
             number += 1
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
             if len(line) > MAX_LINE_BYTES:
                 raise CommandFailed(f"Line {number} has more than {MAX_LINE_BYTES // 1024} KiB.")
             if not line.strip():

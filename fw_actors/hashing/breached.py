@@ -19,7 +19,7 @@ from fw_actors.errors import ConfigurationError, OverloadedError, PasswordPolicy
 
 MAX_LINE_BYTES: Final = 80
 SAMPLES: Final = 64
-_LINE: Final = re.compile(rb"([0-9A-Fa-f]{16,40})(?::[0-9]{1,20})?\r?\Z")
+_LINE: Final = re.compile(rb"(?:\xef\xbb\xbf)?([0-9A-Fa-f]{16,40})(?::[0-9]{1,20})?\r?\Z")
 _REMEDY: Final = (
     "Download the file of SHA-1 hashes with the haveibeenpwned-downloader (a single file, ordered "
     "by hash), or remove auth.breachedPasswords"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import hashlib
 import hmac
 import json
@@ -235,6 +236,7 @@ def parse_saved(content: bytes) -> SavedRequest:
 
     Raises: UnreadableRequest.
     """
+    content = content.removeprefix(codecs.BOM_UTF8)
     if content.lstrip()[:1] == b"{":
         return _from_json(content)
     head, found, body = _split(content)

@@ -60,7 +60,9 @@ def test_emit_suggests_similar_subscribed_event(fw: CommandLine, hook: str) -> N
     ("arguments", "part"),
     [
         (("a.b", "--data", "{"), "--data is not valid JSON"),
+        (("a.b", "--data", ""), "--data is not valid JSON"),
         (("a.b", "--data", "[]"), "data must be an object"),
+        (("a.b", "--data", "null"), "data must be an object"),
         (("a.b", "--data", '{"a": [{"b": 1, "b": 2}]}'), "A key occurs twice in one object."),
         (("doc.x",), "reserved"),
     ],
@@ -89,6 +91,14 @@ def test_emit_file_queues_each_line_in_order(fw: CommandLine, hook: str) -> None
         "emitted": 1203, "deliveries": 1203, "known": 0, "refused": [], "without_key": 0,
     }  # fmt: skip
     assert [row["key"] for row in deliveries(fw)] == [f"k{n}" for n in range(1203)]
+
+
+def test_emit_file_may_begin_with_a_byte_order_mark(fw: CommandLine, hook: str) -> None:
+    file = fw.folder / write_events(fw, 2)
+    file.write_text(file.read_text(), encoding="utf-8-sig")
+    assert fw.done("webhooks", "emit", "--file", "events.jsonl") == (
+        "Emitted 2 events, 2 deliveries.\n"
+    )
 
 
 def test_emit_file_skips_events_emitted_earlier(fw: CommandLine, hook: str) -> None:

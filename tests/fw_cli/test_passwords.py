@@ -28,6 +28,7 @@ from tests.fw_cli.conftest import PASSWORD
         (b"\n", ""),
         ("ünï\u2028\n".encode(), "ünï\u2028"),
         (b"nul\0\n", "nul\0"),
+        (b"\xef\xbb\xbfafter a byte order mark\n", "after a byte order mark"),
     ],
 )
 def test_take_password_reads_one_line_unchanged(

@@ -42,6 +42,12 @@ def test_import_takes_hash_roles_and_state(fw: CommandLine) -> None:
     assert fw.json("doctor", "--json")["sections"]["signIn"]["outdatedPasswordHashes"] == 1
 
 
+def test_import_file_may_begin_with_a_byte_order_mark(fw: CommandLine) -> None:
+    assert imported(fw, ["\ufeff" + json.dumps(ANN)]) == {
+        "imported": 1, "known": 0, "without_password": 1, "refused": [], "dryRun": False,
+    }  # fmt: skip
+
+
 def test_repeated_import_skips_existing_accounts(fw: CommandLine) -> None:
     imported(fw, [ANN])
     again = imported(fw, [ANN, {"name": "bob", "email": "bob@x.test"}])

@@ -48,6 +48,12 @@ def test_breached_file_may_be_lower_case_without_a_last_newline(tmp_path: Path) 
     assert all(map(BreachedPasswords(path).lists, LISTED))
 
 
+def test_breached_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    assert all(map(BreachedPasswords(path).lists, LISTED))
+
+
 def test_breached_file_may_have_one_line(tmp_path: Path) -> None:
     breached = BreachedPasswords(written(tmp_path, passwords=["only"]))
     assert (breached.lists("only"), breached.lists("other")) == (True, False)

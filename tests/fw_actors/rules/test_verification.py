@@ -122,6 +122,11 @@ def test_saved_request_is_parsed_as_json() -> None:
     assert parse_saved(saved) == SavedRequest({"webhook-id": "m"}, b'{"a": 1}')
 
 
+@pytest.mark.parametrize("saved", ["a: b\n\nbody", '{"headers": {"a": "b"}, "body": "body"}'])
+def test_saved_request_may_begin_with_a_byte_order_mark(saved: str) -> None:
+    assert parse_saved(saved.encode("utf-8-sig")) == SavedRequest({"a": "b"}, b"body")
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"a: b", b"POST / HTTP/1.1\nno header\n\nbody", b"{", b'{"body": 1}', b"{}"]
 )
