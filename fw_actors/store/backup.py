@@ -146,11 +146,21 @@ def back_up_file(source: Path, target: Path, progress: ReportProgress) -> int:
         try:
             _copy(source, draft, progress)
         except sqlite3.Error as error:
-            raise ConfigurationError([f"{source} cannot be copied: {error}."]) from error
+            reason = _reason_of_folder(source.parent) or str(error)
+            raise ConfigurationError([f"{source} cannot be copied: {reason}."]) from error
         faults = check_integrity(draft).faults
         if faults:
             raise ConfigurationError([f"The copy is not intact: {'; '.join(faults)}."])
     return target.stat().st_size
+
+
+def _reason_of_folder(folder: Path) -> str | None:
+    """Return why SQLite cannot create its files in a folder; None if it can."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        return f"SQLite needs files of its own in {folder}: {error.strerror}"
+    return None
 
 
 def _copy(source: Path, target: Path, progress: ReportProgress) -> None:

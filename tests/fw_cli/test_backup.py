@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sqlite3
 import subprocess
+import tempfile
+from typing import Any
 
 import pytest
 
@@ -33,6 +38,32 @@ def test_backup_requires_database_and_new_file(fw: CommandLine) -> None:
     fw.done("migrate")
     fw.done("backup", "copy.db")
     assert "already exists" in fw.refused("backup", "copy.db")
+
+
+def test_backup_names_folder_in_which_sqlite_cannot_work(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite only reports that it cannot open a file. Only root could mount one for the test."""
+    fw.done("migrate")
+    data, connect, temporary = fw.folder / "data", sqlite3.connect, tempfile.TemporaryFile
+
+    def connected(database: str, *args: Any, **options: Any) -> Any:
+        if "/data/" in database:
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(database, *args, **options)
+
+    def made(*args: Any, **options: Any) -> Any:
+        if options.get("dir") == data:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return temporary(*args, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connected)
+    monkeypatch.setattr(tempfile, "TemporaryFile", made)
+    assert fw.refused("backup", "copy.db") == (
+        f"fw: {data / 'fw.db'} cannot be copied: "
+        f"SQLite needs files of its own in {data}: Read-only file system.\n"
+    )
+    assert not (fw.folder / "copy.db").exists()
 
 
 def test_backup_and_restore_use_postgresql_programs(
