@@ -171,7 +171,8 @@ def stop(context: CommandContext) -> None:
 def restart(context: CommandContext) -> None:
     """Stop the service if it runs, and start it with the current configuration.
 
-    A service is not stopped if the configuration or an app has errors.
+    A service is not stopped if the configuration or an app has errors, or if the database does not
+    answer.
     """
     from supervisors.service import background
 
@@ -298,13 +299,14 @@ def _check_startable(config: Config) -> None:
     """
     from fw_actors.hashing.breached import BreachedPasswords
     from fw_actors.mail import load_method
-    from fw_actors.ops.site import make_registry
+    from fw_actors.ops.site import check_store, make_registry
 
     make_registry(config)
     if config.mail.transport == "method" and config.mail.method is not None:
         load_method(config.mail.method)
     if config.auth.breached_passwords is not None:
         BreachedPasswords(config.folder / config.auth.breached_passwords)
+    check_store(config)
 
 
 def _warn(context: CommandContext) -> None:

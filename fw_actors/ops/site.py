@@ -46,6 +46,7 @@ from fw_actors.rules.receivers import NoticePolicy
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.runtime.system import unwrap_single_error
 from fw_actors.store import Store, StoreError, Tx, installation_key, open_sqlite
+from fw_actors.store.trio_sqlite import make_file
 from fw_actors.tracing import Tracer
 from fw_actors.webhooks import events, replay
 from fw_actors.webhooks.cancellation import Cancellations
@@ -408,6 +409,19 @@ def open_store(
         query_seconds=query_seconds,
         restoring=restoring,
     )
+
+
+def check_store(config: Config) -> None:
+    """Check that the database answers; its tables are neither created nor migrated.
+
+    Raises: ConfigurationError, as `open_store` does.
+    """
+    if config.sqlite_file is not None:
+        make_file(config.sqlite_file)
+        return
+    from fw_actors.store.postgres import check_postgres  # few sites need its driver
+
+    check_postgres(config.deployment.database)
 
 
 def _prepare_store(tx: Tx, site: Site) -> None:

@@ -385,12 +385,7 @@ def _notice(heard: EngineCounts, listeners: Listeners) -> None:
 def _open(
     settings: PostgresSettings, now: int, entropy: Entropy, *, restoring: bool
 ) -> tuple[ConnectionPool, Notices]:
-    try:
-        notices = Notices(settings)
-    except psycopg.Error as error:
-        raise DatabaseUnreachableError(
-            [f"The database cannot be opened: {one_line(error)}."]
-        ) from None
+    notices = _connected(settings)
     pool = ConnectionPool(settings)
     step = partial(_migrate, entropy=entropy, restoring=restoring)
     try:
@@ -399,6 +394,23 @@ def _open(
         _close((pool, notices))
         raise
     return pool, notices
+
+
+def check_postgres(url: str) -> None:
+    """Check that the database can be opened for writing, and change nothing.
+
+    Raises: ConfigurationError, as `open_postgres`.
+    """
+    _connected(PostgresSettings(read_url(url), LOCK_SECONDS)).close()
+
+
+def _connected(settings: PostgresSettings) -> Notices:
+    try:
+        return Notices(settings)
+    except psycopg.Error as error:
+        raise DatabaseUnreachableError(
+            [f"The database cannot be opened: {one_line(error)}."]
+        ) from None
 
 
 def _close(opened: tuple[ConnectionPool, Notices]) -> None:

@@ -144,6 +144,15 @@ def test_restart_keeps_service_if_app_or_file_of_policy_is_unusable(
     fw.done("stop")
 
 
+def test_restart_keeps_service_if_database_does_not_answer(fw: CommandLine) -> None:
+    """The new service could not start, and the old one may reach it again."""
+    fw.done("start")
+    before = facts(fw)
+    said = fw.refused("restart", FW_DATABASE="postgresql://fw@127.0.0.1:1/fw")
+    assert "The database cannot be opened: " in said
+    assert facts(fw) == before
+
+
 def test_start_reports_configuration_problem(fw: CommandLine) -> None:
     assert "FW_LOG" in fw.refused("start", FW_LOG="pigeon")
     assert not (fw.folder / "data").exists()
