@@ -442,22 +442,38 @@ class RunRenames(Observer):
 def _renamed_filters(stored: str, doctype: str, old: str, new: str) -> str:
     """Return filters, as JSON, that select the same deliveries after a rename."""
     filters = json.loads(stored)
-    fields = ["webhook"] if doctype == "Webhook" else []
-    about = (["reference_doctype", "=", doctype], ["reference_doctype", "in", [doctype]])
-    if any(each in filters for each in about):
-        fields.append("reference_name")
-    return json.dumps(
-        [_renamed_filter(each, old, new) if each[0] in fields else each for each in filters]
-    )
+    names = {"webhook": [new]} if doctype == "Webhook" else {}
+    doctypes = _doctypes_of(filters)
+    if doctypes is None or doctype in doctypes:
+        # The filters may also select documents of other DocTypes with the old name.
+        names["reference_name"] = [new] if doctypes == {doctype} else [old, new]
+    for field, replacing in names.items():
+        filters = [
+            _renamed_filter(each, old, replacing) if each[0] == field else each for each in filters
+        ]
+    return json.dumps(filters)
 
 
-def _renamed_filter(each: Sequence[Any], old: str, new: str) -> Sequence[Any]:
-    """Return a filter with the new name as its value, if the old one is its value."""
+def _doctypes_of(filters: Sequence[Sequence[Any]]) -> Set[str] | None:
+    """Return the DocTypes to which filters restrict the documents; None if they do not."""
+    allowed = [
+        {rest[0]} if how == "=" else set(rest[0])
+        for field, how, *rest in filters
+        if field == "reference_doctype" and how in ("=", "in")
+    ]
+    return set.intersection(*allowed) if allowed else None
+
+
+def _renamed_filter(each: Sequence[Any], old: str, names: Sequence[str]) -> Sequence[Any]:
+    """Return a filter with `names` in place of the old name, if that is its value."""
     field, how, *rest = each
     if how in ("=", "!=") and rest == [old]:
-        return [field, how, new]
-    if how in ("in", "not in"):
-        return [field, how, [new if value == old else value for value in rest[0]]]
+        if len(names) == 1:
+            return [field, how, names[0]]
+        return [field, "in" if how == "=" else "not in", list(names)]
+    if how in ("in", "not in") and old in rest[0]:
+        others = [value for value in rest[0] if value != old]
+        return [field, how, [*others, *names]]
     return each
 
 

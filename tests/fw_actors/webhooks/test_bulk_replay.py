@@ -445,6 +445,31 @@ async def test_bulk_replay_by_reference_includes_document_renamed_meanwhile(
     assert [await bulk.step(), await bulk.step()] == [1, 0]
 
 
+@pytest.mark.parametrize(
+    ("how", "value", "matching"),
+    [
+        ("=", "first", 1), ("in", ["other", "first"], 1), ("!=", "first", 1), ("like", "fir%", 0),
+    ],
+)  # fmt: skip
+async def test_bulk_replay_by_name_alone_follows_rename_of_document(
+    bulk: ScriptedBulkReplays, how: str, value: object, matching: int
+) -> None:
+    """The name may be that of documents of several DocTypes; a pattern names none (B-257)."""
+    note = await bulk.site.do(lambda fw: fw.new_doc("Note", title="a").insert().name)
+    await bulk.site.do(lambda fw: fw.get_doc("Note", note).rename("first"))
+    await bulk.site.subscribe()
+
+    def share(fw: Any) -> None:
+        for name in ("first", "another"):
+            fw.webhooks.emit("note.shared", {}, reference={"doctype": "Note", "name": name})
+
+    await bulk.site.do(share)
+    await bulk.attempt("REFUSED")
+    await bulk.begin([["reference_name", how, value]])
+    await bulk.site.do(lambda fw: fw.get_doc("Note", "first").rename("second"))
+    assert await bulk.step() == matching
+
+
 async def test_batch_read_before_rename_of_webhook_does_not_end_the_replay(
     bulk: ScriptedBulkReplays,
 ) -> None:
