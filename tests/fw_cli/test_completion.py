@@ -116,3 +116,15 @@ def test_completion_offers_names_from_postgresql(fw: CommandLine, postgres_url: 
     for name in ("erp", "crm"):
         fw.done("webhooks", "add", "https://x.example/", "--name", name, "--event", "a.b")
     assert completed(fw, "webhooks", "emit", "a") == ["a.b"]
+
+
+def test_completion_passes_over_database_host_that_is_down(
+    fw: CommandLine, postgres_url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is printed into the line that the user types (C-157)."""
+    fw.environ["FW_DATABASE"] = postgres_url
+    fw.done("migrate")
+    fw.environ["FW_DATABASE"] = postgres_url.replace("?host=", "?host=/nowhere,")
+    capfd.readouterr()
+    assert completed(fw, "user", "add", "--role", "E") == ["Event Publisher"]
+    assert capfd.readouterr() == ("", "")

@@ -52,6 +52,18 @@ async def test_rename_updates_links_in_documents_and_rows(populated: ShopSite) -
     assert await populated.do(work) == ["Ada L.", ["Ada L.", None], "Ada L.", None]
 
 
+async def test_rename_keeps_modified_of_document_and_of_its_links(populated: ShopSite) -> None:
+    """No field was changed by a user; the Version states who renamed it (D-103)."""
+
+    def stamps(fw: Any, customer: str) -> list[tuple[str, str]]:
+        found = [fw.get_doc("Customer", customer), fw.get_doc("Customer", "Annabella")]
+        return [(doc.modified, doc.modified_by) for doc in (*found, fw.get_doc(ORDER, "SO-00001"))]
+
+    before = await populated.do(lambda fw: stamps(fw, "Ada"))
+    await populated.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Ada L."))
+    assert await populated.do(lambda fw: stamps(fw, "Ada L.")) == before
+
+
 async def test_rename_updates_naming_field(populated: ShopSite) -> None:
     def work(fw: Any) -> tuple[Any, ...]:
         doc = fw.get_doc("Customer", "Ada").rename("Ada L.")
