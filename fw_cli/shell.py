@@ -5,7 +5,7 @@ from __future__ import annotations
 import code
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ _HISTORY: Final = "shell.history"
 _MAX_HISTORY: Final = 1000
 _OWNER_ONLY: Final = 0o600
 _CONTINUED: Final = "... "
+_BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 @click.command(epilog=examples("fw shell", "fw shell --user ann", "fw shell --commit < fix.txt"))
@@ -238,7 +239,7 @@ def _line(prompt: str) -> str | None:
             click.echo()
             return None
     line = sys.stdin.readline()
-    return line.rstrip("\n") if line else None
+    return line.rstrip("\n").removeprefix(_BYTE_ORDER_MARK) if line else None
 
 
 @contextmanager
@@ -256,10 +257,13 @@ def _history(file: Path, names: dict[str, Any]) -> Iterator[None]:
     readline.set_completer(rlcompleter.Completer(names).complete)
     readline.parse_and_bind("tab: complete")
     readline.set_history_length(_MAX_HISTORY)
-    file.touch(mode=_OWNER_ONLY)
-    file.chmod(_OWNER_ONLY)
-    readline.read_history_file(file)
+    with suppress(OSError):  # a prompt is useful without a history too
+        file.parent.mkdir(mode=0o700, exist_ok=True)  # missing if the database is on a server
+        file.touch(mode=_OWNER_ONLY)
+        file.chmod(_OWNER_ONLY)
+        readline.read_history_file(file)
     try:
         yield
     finally:
-        readline.write_history_file(file)
+        with suppress(OSError):
+            readline.write_history_file(file)

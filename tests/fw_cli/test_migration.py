@@ -61,6 +61,13 @@ def test_migrate_prints_finished_and_failed_steps(fw: CommandLine) -> None:
     assert f"the data migration {MODULE} 2 (go_on) has not run" in fw.run("doctor").stdout
 
 
+def test_migrate_reports_that_nothing_is_pending(fw: CommandLine) -> None:
+    (fw.folder / "fw.json").write_text("{}")
+    assert fw.done("migrate") == "the store is up to date\n"
+    assert fw.done("migrate", "--plan") == "no data migration is pending\n"
+    assert fw.json("migrate", "--plan", "--json") == []
+
+
 def test_migrate_json_requires_plan(fw: CommandLine) -> None:
     result = fw.run("migrate", "--json")
     assert (result.exit_code, result.stdout) == (2, "")

@@ -94,6 +94,35 @@ def test_exit_after_a_failed_input_reports_the_failure(fw: CommandLine) -> None:
     assert "fw: 1 input failed" in typed(fw, "1/0", "exit()")[2]
 
 
+def test_shell_input_may_begin_with_a_byte_order_mark(fw: CommandLine) -> None:
+    assert typed(fw, "\ufeff1 + 1") == (0, "2\n", "")
+
+
+def test_shell_on_a_terminal_needs_no_data_folder(fw: CommandLine, postgres_url: str) -> None:
+    """A site on PostgreSQL has none; the shell makes it for its history."""
+    fw.environ["FW_DATABASE"] = postgres_url
+    assert typed_on_terminal(fw) == 0
+    assert stat.S_IMODE((fw.folder / "data").stat().st_mode) == 0o700
+    assert "exit()" in (fw.folder / "data" / "shell.history").read_text()
+
+
+def test_shell_on_a_terminal_works_without_its_history(fw: CommandLine) -> None:
+    fw.done("migrate")
+    (fw.folder / "data" / "shell.history").mkdir()
+    assert typed_on_terminal(fw) == 0
+
+
+def typed_on_terminal(fw: CommandLine) -> int:
+    """Type exit() in a terminal; the exit code."""
+    master, slave = pty.openpty()
+    with fw.process("shell", stdin=slave, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        os.write(master, b"exit()\n")
+        code = process.wait(20)
+    os.close(master)
+    return code
+
+
 def test_exit_on_a_terminal_is_no_failure(fw: CommandLine) -> None:
     master, slave = pty.openpty()
     with fw.process("shell", stdin=slave, stdout=slave, stderr=slave) as process:
