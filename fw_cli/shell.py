@@ -148,17 +148,21 @@ class ShellSession:
                 raise _RolledBackInput
 
     def _execute(self, source: CodeType, fw: Fw) -> None:
-        """Run an input; if it fails, report this and roll back its transaction."""
+        """Run an input; if it fails, report this and roll back its transaction.
+
+        A transaction command of a failed input has no effect.
+        """
         self.names["fw"] = fw
         try:
             exec(source, self.names)  # the purpose of `fw shell`  # nosec B102
         except SystemExit:
             raise _EndOfShell from None
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            raise _RolledBackInput from None
         except BaseException as error:
-            self._report(error)
+            self._command = None
+            if isinstance(error, KeyboardInterrupt):
+                click.echo("interrupted", err=True)
+            else:
+                self._report(error)
             raise _RolledBackInput from None
 
     @contextmanager

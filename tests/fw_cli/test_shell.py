@@ -88,6 +88,14 @@ def test_failed_shell_input_is_undone_and_shell_continues(fw: CommandLine) -> No
     assert roles(fw) == {"good"}
 
 
+def test_shell_ignores_transaction_command_of_failed_input(fw: CommandLine) -> None:
+    """The next input committed, or was part of a transaction (C-172)."""
+    lines = ("begin()", role("a"), "commit(); 1/0", "5", "rollback()")
+    assert typed(fw, *lines)[:2] == (1, "5\nrolled back\n")
+    assert typed(fw, "begin(); 1/0", "6")[:2] == (1, "6\n")
+    assert roles(fw) == set()
+
+
 def test_exit_after_a_failed_input_reports_the_failure(fw: CommandLine) -> None:
     """exit() closes stdin, which the shell must not ask any more."""
     assert typed(fw, "1/0", "exit()")[0] == 1
@@ -142,7 +150,7 @@ def test_shell_user_has_rights_of_that_user(fw: CommandLine) -> None:
     code, _, err = typed(fw, 'fw.get_list("User")', options=("--user", "ida"))
     assert code == 1
     assert "PermissionDeniedError" in err
-    assert "no enabled user" in fw.refused("shell", "--user", "none", stdin="1\n")
+    assert "no enabled user" in fw.refused("shell", "--user", "none", stdin="")
 
 
 def test_shell_error_prints_no_secret(fw: CommandLine) -> None:
@@ -177,6 +185,7 @@ def test_shell_on_terminal_has_prompt_and_private_history(fw: CommandLine) -> No
                     seen += os.read(master, 4096).decode(errors="replace")
             seen = seen.partition(text)[2]
 
+        until("Each input is rolled back")
         until("fw> ")
         os.write(master, b"40 + 2\n")
         until("42")
