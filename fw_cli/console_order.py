@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -44,10 +45,10 @@ def _sort_key(cell: str) -> tuple[int, float, str]:
     """Return the sort key: numbers by size, also at the begin of a text such as `3 of 64`; then
     texts."""
     head = cell.strip().partition(" ")[0].replace(",", "")
-    try:
-        return _NUMBER_FIRST, float(head), cell
-    except ValueError:
-        return _TEXT, 0.0, cell.strip().casefold()
+    if head[:1].isdecimal():  # else nan and inf, which may be names, are numbers too
+        with suppress(ValueError):
+            return _NUMBER_FIRST, float(head), cell
+    return _TEXT, 0.0, cell.strip().casefold()
 
 
 def described(order: RowOrder, columns: tuple[str, ...]) -> str:

@@ -18,6 +18,13 @@ def test_row_order_sorts_numbers_by_size_before_texts() -> None:
     assert keys(RowOrder(column=0)) == "dcab"
 
 
+def test_row_order_sorts_names_that_python_reads_as_numbers_as_texts() -> None:
+    """NaN is neither below nor above a number, so that it left the others in no order."""
+    rows = [(name, (name,)) for name in ("bob", "nan", "2", "inf", "1")]
+    found = [key for key, _ in arranged(rows, RowOrder(column=0))]
+    assert found == ["1", "2", "bob", "inf", "nan"]
+
+
 def test_row_filter_searches_every_cell_case_insensitively() -> None:
     assert keys(RowOrder(text="T")) == "ab"
     assert keys(RowOrder(text="64")) == "a"
