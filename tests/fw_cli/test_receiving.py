@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from fw_cli.receiving import MAX_BODY_BYTES
 from tests.fw_cli.conftest import CommandLine
 from tests.fw_cli.webhook_kit import make_hook
 from tests.live_site import SECRET
@@ -35,6 +36,7 @@ def test_webhooks_listen_saves_requests_for_webhooks_verify(fw: CommandLine) -> 
     first, second = map(json.loads, out.splitlines())
     assert (first["verified"], first["event"], first["path"]) == (True, "fw.test", "/hook")
     assert (second["verified"], len(second["faults"])) == (False, 1)
+    assert 0 <= first["ageSeconds"] < 60
     assert SECRET not in out + err
     output = fw.done("webhooks", "verify", first["file"], "--webhook", hook)
     assert "the signature is valid" in output
@@ -86,6 +88,17 @@ def test_webhooks_listen_ignores_request_that_ends_early(fw: CommandLine, reset:
     assert (out.splitlines()[1:], err) == (["  whole"], "")
 
 
+def test_webhooks_listen_ends_if_nobody_reads_its_output(fw: CommandLine) -> None:
+    """As with `| head`; it continued, and printed a traceback for each request."""
+    with listening(fw) as (port, process):
+        assert process.stdout is not None
+        process.stdout.close()
+        assert post(port, "0") == b"204"
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
 def test_webhooks_listen_names_error_of_saving(fw: CommandLine) -> None:
     with listening(fw, "--save", "got") as (port, process):
         (fw.folder / "got").rmdir()
@@ -113,12 +126,47 @@ def test_webhooks_verify_reads_request_from_stdin(fw: CommandLine) -> None:
     assert "No signature matches" in output
     assert fw.run("webhooks", "verify", "-", "--secret-stdin", stdin=saved).exit_code == 2
     assert fw.run("webhooks", "verify", "-", stdin=saved).exit_code == 2
+    for option in (("--secret-stdin",), ("--secret-env", "A")):
+        both = fw.run("webhooks", "listen", "--webhook", "x", *option)
+        assert "--webhook excludes --secret-stdin and --secret-env." in both.stderr
     far = fw.run("webhooks", "verify", "-", "--webhook", "x", "--tolerance", "nan", stdin=saved)
     assert (far.exit_code, "number of seconds" in far.stderr) == (2, True)
     assert "cannot be read" in fw.refused("webhooks", "verify", "none", "--webhook", "x")
     assert "empty line" in fw.refused(
         "webhooks", "verify", "-", "--secret-env", "A", stdin="no request", FW_SECRET_A="s"
     )
+
+
+def test_webhooks_verify_refuses_request_beyond_the_tolerance(fw: CommandLine) -> None:
+    saved = "webhook-id: m\nwebhook-timestamp: 1\nwebhook-signature: v1,x\n\n{}"
+    verify = ("webhooks", "verify", "-", "--secret-env", "A")
+    late = fw.refused(*verify, "--tolerance", "300", stdin=saved, FW_SECRET_A="s")
+    assert "s ago, but the limit is 300 s." in late
+    assert "the limit" not in fw.refused(*verify, stdin=saved, FW_SECRET_A="s")
+
+
+def test_webhooks_verify_shows_no_age_without_timestamp(fw: CommandLine) -> None:
+    verify = ("webhooks", "verify", "-", "--secret-env", "A", "--json")
+    result = fw.run(*verify, stdin="webhook-id: m\n\n{}", FW_SECRET_A="s")
+    assert json.loads(result.stdout)["ageSeconds"] is None
+
+
+def test_webhooks_verify_refuses_file_of_more_than_16_mib(fw: CommandLine) -> None:
+    verify = ("webhooks", "verify", "saved", "--secret-env", "A")
+    for size, said in (
+        (MAX_BODY_BYTES, "There must be header lines"),
+        (MAX_BODY_BYTES + 1, "16 MiB"),
+    ):
+        with (fw.folder / "saved").open("wb") as file:
+            file.truncate(size)
+        assert said in fw.refused(*verify, FW_SECRET_A="s")
+
+
+def test_webhooks_verify_refuses_unusable_secret(fw: CommandLine) -> None:
+    said = fw.refused(
+        "webhooks", "verify", "-", "--secret-env", "A", stdin="a: b\n\n", FW_SECRET_A="whsec_!"
+    )
+    assert said == "fw: whsec_ must be followed by standard base64 of at least one byte.\n"
 
 
 def test_webhooks_verify_works_without_site(fw: CommandLine) -> None:
@@ -129,6 +177,13 @@ def test_webhooks_verify_works_without_site(fw: CommandLine) -> None:
     )
     verify = ("webhooks", "verify", "saved", "--secret-stdin")
     assert "No signature matches" in fw.refused(*verify, stdin="s\n")
+
+
+def test_webhooks_verify_names_remedy_for_webhook_without_secret(fw: CommandLine) -> None:
+    fw.done("webhooks", "add", "https://x.example/", "--name", "erp", "--event", "a.b")
+    fw.done("eval", "fw.db.sql('UPDATE doc_webhook SET secret = NULL')", "--commit")
+    said = "fw: erp has no signing secret; fw webhooks rotate-secret erp creates one\n"
+    assert fw.refused("webhooks", "verify", "-", "--webhook", "erp", stdin="a: b\n\n") == said
 
 
 def test_webhooks_listen_names_unusable_folder(fw: CommandLine) -> None:
