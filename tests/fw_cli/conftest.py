@@ -41,10 +41,11 @@ class CommandLine:
         return result.stdout
 
     def refused(self, *args: str, stdin: str | bytes | None = None, **environ: str) -> str:
-        """Run a command that has to be refused, without a traceback; its stderr."""
+        """Run a command that has to be refused as expected, not by a defect; its stderr."""
         result = self.run(*args, stdin=stdin, **environ)
         assert (result.exit_code, result.stdout) == (1, ""), result.output
         assert "Traceback" not in result.stderr
+        assert "internal error" not in result.stderr
         return result.stderr
 
     def json(self, *args: str) -> Any:

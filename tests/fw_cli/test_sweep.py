@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fw_actors.actors import sweeper
 from tests.fw_cli.conftest import CommandLine
 
 
@@ -43,6 +44,16 @@ def test_audit_sweep_deletes_events_beyond_retention(fw: CommandLine) -> None:
     fw.done("exec", str(script), "--commit")
     assert fw.done("sweep", "audit") == "deleted 1 row\n"
     assert fw.json("eval", "fw.db.sql('SELECT name FROM doc_audit_event')") == [{"name": "young"}]
+
+
+def test_sweep_continues_after_a_full_batch(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper, "BATCH", 2)
+    (fw.folder / "fw.json").write_text('{"ops": {"auditRetentionDays": 7}}')
+    insert = "fw.db.sql('INSERT INTO doc_audit_event (name, creation) VALUES (:n, 1)', {'n': n})"
+    fw.done("eval", f"[{insert} for n in 'abc']", "--commit")
+    assert fw.done("sweep", "audit") == "deleted 3 rows\n"
 
 
 @pytest.mark.parametrize("args", [("sweep",), ("sweep", "no-such-sweep"), ("user", "unlock")])
