@@ -12,6 +12,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from fw_actors.errors import OverloadedError
+from fw_actors.ops.site import Site
 from fw_actors.store.sqlite_connection import SqliteConnection
 from tests.fw_cli.conftest import CommandLine
 
@@ -83,9 +85,26 @@ def test_failed_shell_input_is_undone_and_shell_continues(fw: CommandLine) -> No
     assert (code, out) == (1, "committed\n")
     assert "NotFoundError: There is no Role none." in err
     assert "ZeroDivisionError" in err
+    assert err.count("Traceback") == 1, "a refusal has none"
     assert "3 inputs failed" in err
     assert "shell.py" not in err
     assert roles(fw) == {"good"}
+
+
+def test_shell_reports_transaction_that_fails_and_continues(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a full disk at the commit; the input itself did not fail."""
+
+    async def write(*_: object) -> None:
+        raise OverloadedError("The database's disk is full.")
+
+    monkeypatch.setattr(Site, "write", write)
+    code, out, err = typed(fw, "1", "begin()", options=("--commit",))
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        *["OverloadedError: The database's disk is full."] * 2, "fw: 2 inputs failed",
+    ]  # fmt: skip
 
 
 def test_shell_ignores_transaction_command_of_failed_input(fw: CommandLine) -> None:

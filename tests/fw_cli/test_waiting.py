@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -129,3 +130,18 @@ def test_webhook_command_takes_effect_in_running_service(blocked: HangingReceive
         assert len(client.post(path, json=emit).json()["deliveries"]) == 1
         assert json.loads(blocked.site.fw("webhooks", "disable", "new", "--json"))["inUse"] is True
         assert client.post(path, json=emit).json()["deliveries"] == []
+
+
+def test_doctor_names_webhook_whose_change_the_service_does_not_use(
+    blocked: HangingReceiverSite,
+) -> None:
+    """B-42. The service is asked; an eval does not tell it."""
+    made = (
+        'fw.new_doc("Webhook", name="unseen", url="https://x.example/", event_type="Custom", '
+        f'custom_event="c.d", secret="{SECRET}").insert().name'
+    )
+    blocked.site.prepare("eval", made, "--commit")
+    found = json.loads(blocked.site.fw("doctor", "--json"))["sections"]["webhooks"]
+    assert [text for text in found["warnings"] if "unseen" in text] == [
+        f"the service on {socket.gethostname()} does not use 1 changed Webhook: unseen"
+    ]
