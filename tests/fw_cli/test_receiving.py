@@ -88,6 +88,14 @@ def test_webhooks_listen_ignores_request_that_ends_early(fw: CommandLine, reset:
     assert (out.splitlines()[1:], err) == (["  whole"], "")
 
 
+def test_webhooks_listen_answers_with_status_and_shortens_long_body(fw: CommandLine) -> None:
+    with listening(fw, "--status", "503", "--count", "1") as (port, process):
+        assert post(port, "2001", b"x" * 2001) == b"503"
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert out == f"- - /: not verified: no secret was given\n  {'x' * 2000} …\n"
+
+
 def test_webhooks_listen_ends_if_nobody_reads_its_output(fw: CommandLine) -> None:
     """As with `| head`; it continued, and printed a traceback for each request."""
     with listening(fw) as (port, process):
