@@ -232,6 +232,27 @@ def test_rekey_refuses_wrong_old_key_before_writing(site: CommandLine) -> None:
     assert f"Webhook, field secret, {name}: neither key decrypts it" in result.stderr
 
 
+def test_rekey_refuses_new_key_that_is_the_old_one(site: CommandLine) -> None:
+    put(site.folder / "new.key", OLD)
+    rekey = ("vault", "rekey", "--no-backup", "--new-key-file", "new.key")
+    assert site.refused(*rekey) == "fw: the new key must differ from the old one\n"
+
+
+@pytest.mark.parametrize("options", [("--dry-run",), ("--no-backup", "--leave-unreadable")])
+def test_rekey_names_unreadable_values_beside_json(
+    site: CommandLine, options: tuple[str, ...]
+) -> None:
+    put(site.folder / "wrong", "not the key that the values are under")
+    put(site.folder / "new.key", NEW)
+    wrong = ("--old-key-file", "wrong", "--new-key-file", "new.key", "--json", *options)
+    result = site.run("vault", "rekey", *wrong)
+    assert result.exit_code == 0
+    assert '"unreadable": 1' in result.stdout
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("fw: Webhook, field secret, ")
+    assert line.endswith(": neither key decrypts it; left unchanged")
+
+
 def test_rekey_refuses_key_file_open_to_others(site: CommandLine) -> None:
     put(site.folder / "new.key", NEW).chmod(0o644)
     output = site.refused("vault", "rekey", "--new-key-file", "new.key", "--no-backup")

@@ -42,11 +42,16 @@ def endless(app: FrontEnd) -> None:
     operations["GET"] = Operation(handle, operations["GET"].authentication)
 
 
-def stuck(app: FrontEnd) -> None:
-    """Have /api/boot never respond."""
+def stuck(app: FrontEnd, *, in_group: bool = False) -> None:
+    """Have /api/boot never respond; `in_group`: its cancellation is raised in a group."""
 
     async def handle(_: Exchange) -> Response:
-        await trio.sleep_forever()
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled as cancelled:
+            if in_group:
+                raise BaseExceptionGroup("of a nursery", [cancelled]) from None
+            raise
         raise AssertionError
 
     operations = app.routes["/api/boot"].operations
@@ -203,10 +208,13 @@ async def test_request_is_cancelled_when_its_client_has_disconnected_before(
     assert app.active_requests == 0
 
 
-async def test_cancelled_request_is_logged_and_counted(gateway: FakeGateway) -> None:
+@pytest.mark.parametrize("in_group", [False, True])
+async def test_cancelled_request_is_logged_and_counted(
+    gateway: FakeGateway, in_group: bool
+) -> None:
     """The slowest requests are the ones whose clients give up (H-136)."""
     app = app_of(gateway)
-    stuck(app)
+    stuck(app, in_group=in_group)
     with structlog.testing.capture_logs() as lines:
         async with served(app) as site:
             async with await site.connect() as stream:
