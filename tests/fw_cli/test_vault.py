@@ -232,6 +232,14 @@ def test_rekey_refuses_wrong_old_key_before_writing(site: CommandLine) -> None:
     assert f"Webhook, field secret, {name}: neither key decrypts it" in result.stderr
 
 
+def test_rekey_with_a_given_key_leaves_kept_key_of_earlier_rotation(site: CommandLine) -> None:
+    put(site.folder / "secret.key.old", "of an earlier rotation, forty characters")
+    put(site.folder / "new.key", NEW)
+    before = keys(site)
+    site.done("vault", "rekey", "--no-backup", "--new-key-file", "new.key")
+    assert keys(site) == before
+
+
 def test_rekey_refuses_new_key_that_is_the_old_one(site: CommandLine) -> None:
     put(site.folder / "new.key", OLD)
     rekey = ("vault", "rekey", "--no-backup", "--new-key-file", "new.key")

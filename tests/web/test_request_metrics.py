@@ -30,6 +30,18 @@ async def test_request_metrics_is_counted_by_route_and_status(client: AppClient)
     assert found['fw_request_seconds_bucket{le="+Inf"}'] == found["fw_request_seconds_count"] == 3
 
 
+async def test_request_metrics_counts_requests_beyond_the_limit() -> None:
+    """They are refused without further work (H-120), and in the metrics all the same."""
+    gateway = HeldGateway()
+    client = AppClient(app_of(gateway, max_requests=1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.ask, "POST", "/api/login", {"usr": "anna", "pwd": "x"})
+        await gateway.began.wait()
+        assert (await client.ask("GET", "/api/boot")).status == 503
+        gateway.release.set()
+    assert (await numbers(client))['fw_requests_total{route="none",status="503"}'] == 1
+
+
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "X-Forwarded-Proto"])
 async def test_request_metrics_counts_ignored_forwarding_headers(
     client: AppClient, header: str
