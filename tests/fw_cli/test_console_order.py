@@ -20,9 +20,9 @@ def test_row_order_sorts_numbers_by_size_before_texts() -> None:
 
 def test_row_order_sorts_names_that_python_reads_as_numbers_as_texts() -> None:
     """NaN is neither below nor above a number, so that it left the others in no order."""
-    rows = [(name, (name,)) for name in ("bob", "nan", "2", "inf", "1")]
+    rows = [(name, (name,)) for name in ("bob", "nan", "2", "inf", "1.5", "10.0.0.1")]
     found = [key for key, _ in arranged(rows, RowOrder(column=0))]
-    assert found == ["1", "2", "bob", "inf", "nan"]
+    assert found == ["1.5", "2", "10.0.0.1", "bob", "inf", "nan"]
 
 
 def test_row_filter_searches_every_cell_case_insensitively() -> None:
@@ -33,6 +33,14 @@ def test_row_filter_searches_every_cell_case_insensitively() -> None:
 def test_sort_column_cycles_back_to_service_order() -> None:
     order = RowOrder("x")
     assert [(order := order.next_column(2)).column for _ in range(3)] == [0, 1, None]
+
+
+def test_row_order_is_reversed_until_the_next_column() -> None:
+    order = RowOrder("x").reversed()
+    assert order == RowOrder("x", descending=True)
+    assert keys(RowOrder(descending=True)) == "dcba"
+    assert order.next_column(2) == RowOrder("x", 0)
+    assert order.reversed() == RowOrder("x")
 
 
 def test_row_order_is_described_in_words() -> None:
