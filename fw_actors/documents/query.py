@@ -46,7 +46,7 @@ _LIST_OPERATORS: Final = ("in", "not in")
 # They are ordered without NULLS FIRST or LAST, with which PostgreSQL would not use the index.
 _NEVER_NULL: Final = ("name", "creation", "modified")
 _NULL_OPERATORS: Final = ("=", "!=")
-_ASCII_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)  # as the stores' lower()
+_ASCII_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": lambda column, value: column == value,
     "!=": lambda column, value: column != value,
@@ -436,7 +436,12 @@ def _pattern(meta: Meta, name: str, value: Any) -> str:
         )
     if (len(value) - len(value.rstrip("\\"))) % 2:
         raise BadRequestError("A pattern must not end with a lone backslash.", field="filters")
-    return value.translate(_ASCII_LOWER)
+    return ascii_lower(value)
+
+
+def ascii_lower(text: str) -> str:
+    """Return a text with its ASCII letters in lower case, as the `lower()` of both stores does."""
+    return text.translate(_ASCII_LOWER)
 
 
 def _one_operand(meta: Meta, name: str, value: Any) -> Any:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from fw_actors.documents.core import WebhookDelivery
 from fw_actors.documents.fields import requested_time
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.query import MAX_SEARCHED_ROWS
+from fw_actors.documents.query import MAX_SEARCHED_ROWS, ascii_lower
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import BadRequestError
 from fw_actors.rules.delivery import DeliveryStatus
@@ -43,7 +43,7 @@ class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The filter of a list of attempts; None: any value.
 
     Args:
-        error: a text that the error contains, regardless of case.
+        error: a text that the error contains, regardless of the case of ASCII letters.
         since, until: the range of their ends in ms, without `until` itself.
     """
 
@@ -264,7 +264,7 @@ class _Source:
             rest.append(lambda c: c.response_status == filters.response_status)
         if filters.error is not None:
             pattern = filters.error.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-            rest.append(lambda c: Like(c.error, f"%{pattern.lower()}%"))
+            rest.append(lambda c: Like(c.error, f"%{ascii_lower(pattern)}%"))
         return rest
 
 

@@ -117,6 +117,15 @@ async def test_attempt_filter_matches_webhook_result_response_error_and_time(
     assert await log.times(webhook="none") == []
 
 
+async def test_attempt_filter_finds_error_with_upper_case_letter_beyond_ascii(
+    log: RecordedAttempts,
+) -> None:
+    """O-303: the stores leave such a letter as it is, and so must the pattern."""
+    error = "cancelled: Özge cancelled this delivery."
+    await log.last(1, "Failed", 1, 1020, 410, error)
+    assert await log.times(error="Özge CANCELLED") == [20]
+
+
 async def test_attempt_page_continues_where_previous_page_ended(log: RecordedAttempts) -> None:
     """Attempts that ended in the same millisecond are neither left out nor repeated (O-303)."""
     await log.earlier(1, 7, "Retrying", 1, 1020, 503, BUSY)
