@@ -94,10 +94,23 @@ class FwError(Exception):
         extra = _reworded(self.extra, reword)
         if message == self.message and extra == self.extra:
             return self
-        changed = type(self).__new__(type(self))
-        changed.__dict__.update(self.__dict__)
-        changed.message, changed.extra, changed.args = message, extra, (message,)
-        return changed
+        return self._copy(message, extra)
+
+    def within(self, place: str) -> Self:
+        """Return a copy whose message, and field if it has one, are those of a part of a request.
+
+        `place`: the part, such as `events[3]`, which is the field of an error without one.
+        """
+        field = self.extra.get("field")
+        extra = {**self.extra, "field": f"{place}.{field}" if field else place}
+        return self._copy(f"{place}: {self.message}", extra)
+
+    def _copy(self, message: str, extra: dict[str, Any]) -> Self:
+        """Return a copy without a call of the class, whose subclasses have other arguments."""
+        copy = type(self).__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy.message, copy.extra, copy.args = message, extra, (message,)
+        return copy
 
     def locate(self, table: str, row: int) -> None:
         """Add the place of the field at fault: its child table, and its row, from 1."""

@@ -563,13 +563,7 @@ def _raise_first_of(results: Sequence[object]) -> None:
     """Raise the first error, with the event's position in the list as its field."""
     for index, refusal in enumerate(results):
         if isinstance(refusal, FwError):
-            place = f"events[{index}]"
-            field = refusal.extra.get("field")
-            extra: dict[str, Any] = {
-                **refusal.extra,
-                "field": f"{place}.{field}" if field else place,
-            }
-            raise type(refusal)(f"{place}: {refusal.message}", **extra)
+            raise refusal.within(f"events[{index}]")
 
 
 def _event_name(name: object) -> str:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from fw_actors.documents import rest
-from fw_actors.errors import BadRequestError, DuplicateError, ValidationError
+from fw_actors.errors import (
+    BadRequestError,
+    DuplicateError,
+    FwError,
+    InvalidTokenError,
+    PermissionDeniedError,
+    TooManyRequestsError,
+    ValidationError,
+)
 from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -109,6 +117,21 @@ async def test_emit_many_all_raises_first_refusal_and_queues_none(
 
     await site.do(work)
     assert [each["payload"]["data"] for each in await site.deliveries()] == [{}, {"after": True}]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [PermissionDeniedError("Not yours."), TooManyRequestsError(7), InvalidTokenError()],
+    ids=lambda error: type(error).__name__,
+)
+async def test_emit_many_all_raises_error_that_app_gave_in_place_of_event(
+    site: VirtualSite, refusal: FwError
+) -> None:
+    """The error keeps its class and values, whatever arguments its class takes (B-84)."""
+    with pytest.raises(type(refusal), match=r"^events\[1\]: ") as raised:
+        await site.do(lambda fw: fw.webhooks.emit_many([*events(1), refusal], all=True))
+    assert raised.value.extra == {**refusal.extra, "field": "events[1]"}
+    assert raised.value.retry_after == refusal.retry_after
 
 
 async def test_emit_many_refuses_repeated_key_in_batch(
