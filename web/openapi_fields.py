@@ -112,11 +112,10 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "name": "The name of the account; its e-mail address if it is left out.",
             "roles": "The roles of the account; none if they are left out.",
         },
-        "UserRequest": {"user": "The name or the e-mail address of the account."},
-        "RevokeSessionsRequest": {
-            "user": "The name or the e-mail address of the account.",
-            "keys": "Whether its API keys end too.",
+        "UserRequest": {
+            "user": "The name of the account; to lift a lockout, also its e-mail address."
         },
+        "RevokeSessionsRequest": {"keys": "Whether its API keys end too."},
         "AccessRevokedResponse": {
             "keysEnded": "The number of ended API keys; absent if the request has no `keys`."
         },
@@ -184,8 +183,8 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "status": "The status of the delivery: Queued, Sent, Retrying or Failed.",
             "reason": "The reason why it waits, or its end: sent, failed, deleted, disabled, "
             "paused, order, leased, leaseEnded, backoff, slot or noJob.",
-            "dueAt": "The time of the next attempt, in ISO 8601; null during an attempt and at "
-            "the end.",
+            "dueAt": "The earliest time of the next attempt, in ISO 8601; null if it is unknown, "
+            "as during an attempt, and at the end.",
             "attempts": "The number of attempts since the event or the last replay.",
             "maxAttempts": "The number of attempts after which it fails.",
             "receiver": "The origin of its receiver; null without a usable URL.",

@@ -283,7 +283,10 @@ class Fw:
         return Fw(self._site, self.tx, rights.within(self.rights), self.request_id)
 
     def new_doc(self, /, doctype: str, **fields: Any) -> Any:
-        """Return a new document that is not written yet."""
+        """Return a new document that is not written yet.
+
+        Raises: NotFoundError for an unknown DocType; BadRequestError for an unknown field.
+        """
         meta = self.documents.registry.meta(doctype)
         return meta.cls(self, fields)
 
@@ -331,11 +334,16 @@ class Fw:
         """Return rows as `get_list`, without permissions.
 
         DocTypes that the user's access scopes exclude, such as Webhook, have no rows.
+
+        Raises: as `get_list`, but not PermissionDeniedError.
         """
         return self.get_list(doctype, filters, fields, order_by, limit, ignore_permissions=True)
 
     def count(self, doctype: str, filters: Filters = ()) -> int:
-        """Return the number of rows that match, without checking permissions (as `get_all`)."""
+        """Return the number of rows that match, without checking permissions (as `get_all`).
+
+        Raises: as `get_all`.
+        """
         return self.documents.lists.count(self, doctype, filters)
 
     def get_value(self, doctype: str, name_or_filters: str | Filters | None, field: str) -> Any:
@@ -344,7 +352,8 @@ class Fw:
         `name_or_filters`: a document's name, or filters as in `get_list`. None if there is no such
         row, or for the name None.
 
-        Raises: BadRequestError if `field` is not the name of one field; `get_all` returns several.
+        Raises: as `get_all`; BadRequestError if `field` is not the name of one field, because
+            `get_all` returns several.
         """
         if not isinstance(field, str):
             raise BadRequestError("field must be the name of one field.", field="field")
@@ -371,7 +380,14 @@ class Fw:
     def enqueue(self, function: Any, /, **arguments: Any) -> int:
         """Run a function of an app later, as the same user; return the job's number.
 
-        Raises: PermissionDeniedError if that would lift access scopes (see `as_user`).
+        Args:
+            function: a plain function at the top level of an app's module. It gets a handle, and
+                `arguments` by name.
+            arguments: values of JSON.
+
+        Raises: ValidationError for another function, or if it does not take the arguments;
+            PermissionDeniedError if a job would lift access scopes (see `as_user`);
+            AuthenticationError if the user has just been deleted or renamed.
         """
         if self.rights.scoped:
             own = self._site.rights_of(self.tx, self.user)

@@ -53,7 +53,8 @@ _SENDING_MS: Final = MS_PER_HOUR
 class Lock(msgspec.Struct, frozen=True):
     """An active lockout. `account` is the account of the identifier, empty if there is none.
 
-    Typed text is never stored; only the identifiers of accounts can be compared with `key`."""
+    Typed text is never stored; only the identifiers of accounts can be compared with `key`.
+    """
 
     key: str
     account: str
@@ -199,9 +200,9 @@ class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
     stale_webhooks: list[str] = []
     """Webhooks that were changed outside the service, which does not use the change."""
     paused_webhooks: list[WebhookPause] = []
-    """Enabled paused Webhooks, longest pause first."""
+    """Paused Webhooks, also disabled ones, at most 20, the longest pause first."""
     failures: list[FailureGroup] = []
-    """All of the latest 10,000 failures, the largest group first."""
+    """The latest 10,000 failures in at most 100 groups, the largest group first."""
     receivers: list[StoredReceiver] = []
     jobs: list[JobFacts] = []
     """The newest jobs of apps and mails."""

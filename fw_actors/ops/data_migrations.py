@@ -1,4 +1,4 @@
-"""Runs the data migrations of apps, and knows which of them a site has had (D-174 to D-177)."""
+"""Runs the data migrations of apps, and records which of them a site has run (D-174 to D-177)."""
 
 from __future__ import annotations
 

@@ -158,9 +158,9 @@ class OutcomeCounts(NamedTuple):
 class WebhookHealth(NamedTuple):
     """A Webhook and its state. Times in ms; periods are the last whole hours and the current one.
 
-    `waiting` is at most `MAX_WAITING_DELIVERIES`; `oldest` is the time when the first of these was
-    recorded. `paused_since` and `paused_until` describe the pause of the Webhook itself: both are
-    None without a pause, and `paused_until` is None for a pause without an end.
+    `waiting` is at most `MAX_WAITING_DELIVERIES`; `oldest` is the time when the delivery that is
+    due first was recorded. `paused_since` and `paused_until` describe the pause of the Webhook
+    itself: both are None without a pause, and `paused_until` is None for a pause without an end.
     """
 
     name: str

@@ -104,7 +104,7 @@ class HealthRoutes:
         return Response(await self.exposition(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def exposition(self) -> bytes:
-        """Return the metrics as text, without a check of who reads them."""
+        """Return the metrics as text, without checking a caller."""
         registry = CollectorRegistry(auto_describe=False)
         if self._of_service is not None:
             samples = await self._of_service()
@@ -116,7 +116,7 @@ class HealthRoutes:
 
 
 def system_samples(collector: ProcessCollector) -> list[MetricSample]:
-    """Return what the system knows of this process: memory, processor time, open files.
+    """Return the samples of this process from the system: memory, processor time, open files.
 
     The collector opens files, and would omit the open files just when there are too many.
     """
@@ -159,25 +159,25 @@ def _is_managers_key(caller: Caller | None) -> bool:
 
 
 class _MetricsCollector:
-    """Passes readings to prometheus-client, which formats them."""
+    """Passes samples to prometheus-client, which formats them."""
 
     def __init__(self, samples: Iterable[MetricSample]) -> None:
         self._samples = samples
 
     def collect(self) -> Iterable[Metric]:
-        """Return one family for each name, in the order of the readings."""
+        """Return one family for each name, in the order of the samples."""
         families: dict[str, _Family] = {}
-        for reading in self._samples:
-            family = families.get(reading.name)
+        for sample in self._samples:
+            family = families.get(sample.name)
             if family is None:
-                family = families[reading.name] = _FAMILIES[reading.kind](
-                    reading.name, reading.help, labels=list(reading.labels)
+                family = families[sample.name] = _FAMILIES[sample.kind](
+                    sample.name, sample.help, labels=list(sample.labels)
                 )
-            labels = list(reading.labels.values())
+            labels = list(sample.labels.values())
             if isinstance(family, HistogramMetricFamily):
-                family.add_metric(labels, list(reading.buckets), reading.value)
+                family.add_metric(labels, list(sample.buckets), sample.value)
             else:
-                family.add_metric(labels, reading.value)
+                family.add_metric(labels, sample.value)
         return families.values()
 
 
