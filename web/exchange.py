@@ -252,7 +252,8 @@ class RequestMetrics:
         """Count a request."""
         self._requests[route, status] += 1
         self._seconds.observe(seconds)
-        self._errors += status == SERVER_ERROR
+        if status == SERVER_ERROR:
+            self._errors += 1
 
     def record_ignored_forwarding(self) -> None:
         """Count a request whose X-Forwarded-* FW_TRUST_PROXY=off ignores."""

@@ -20,7 +20,7 @@ from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute (A-156)
 MAX_SESSIONS_PER_USER: Final = 500
-"""The maximum number of sessions of a user; one more ends expired or unused ones."""
+"""Beyond this number a new session ends expired ones, or the least recently used one."""
 _USER_AGENT_CHARACTERS: Final = 512
 
 _COLUMNS: Final = ("id", "sid_hash", "user", "ip", "user_agent", "created", "last_seen", "expires")

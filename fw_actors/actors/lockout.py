@@ -213,7 +213,9 @@ class LockoutActor(Actor):
 
     def describe(self) -> dict[str, object]:
         """Return the console's facts, never the identifier."""
-        in_flight = self.context.works - bool(self._being_checked)
+        in_flight = self.context.works
+        if self._being_checked:
+            in_flight -= 1  # the check of the lock
         return {"in_flight": in_flight, "locked_until": self._locked_until or None}
 
     def _record_lock(self, seconds: float) -> None:

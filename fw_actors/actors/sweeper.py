@@ -171,5 +171,5 @@ class Sweeper(Actor):
         except OverloadedError:
             self.context.after(RETRY_SECONDS, message)  # repeats the step
             return
-        following = message.step + (count < schedule.batch)
-        self.context.after(PAUSE_SECONDS, Sweep(message.name, following, message.deleted + count))
+        step = message.step if count >= schedule.batch else message.step + 1
+        self.context.after(PAUSE_SECONDS, Sweep(message.name, step, message.deleted + count))

@@ -188,7 +188,9 @@ class ProcessPlace:
         The parts of all processes add up to `total`, unless there are more processes than that.
         """
         part, rest = divmod(total, self.count)
-        return max(1, part + (self.number <= rest))
+        if self.number <= rest:
+            part += 1
+        return max(1, part)
 
 
 @dataclass(frozen=True)

@@ -155,8 +155,9 @@ class _Recipient:
     has_password: bool
 
     def gets(self, template: Template) -> bool:
-        """Return whether a template applies: recovery needs a password, invitation needs none."""
-        return self.has_password is not (template is Template.INVITATION)
+        """Return whether a template applies: invitations only without a password, others only with
+        one."""
+        return not self.has_password if template is Template.INVITATION else self.has_password
 
 
 class _MailStatements(NamedTuple):

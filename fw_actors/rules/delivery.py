@@ -79,17 +79,17 @@ class OutcomeKind(Enum):
     CANCELLED = "a System Manager cancelled the delivery; nothing was sent"
 
 
-# kind: (status while attempts remain, status when they are used up)
 NEXT_STATUS: Final = MappingProxyType(
     {
-        OutcomeKind.DELIVERED: (DeliveryStatus.SENT, DeliveryStatus.SENT),
-        OutcomeKind.TRANSIENT: (DeliveryStatus.RETRYING, DeliveryStatus.FAILED),
-        OutcomeKind.REFUSED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
-        OutcomeKind.WITHDRAWN: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
-        OutcomeKind.UNSIGNABLE: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
-        OutcomeKind.CANCELLED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
+        OutcomeKind.DELIVERED: DeliveryStatus.SENT,
+        OutcomeKind.TRANSIENT: DeliveryStatus.RETRYING,
+        OutcomeKind.REFUSED: DeliveryStatus.FAILED,
+        OutcomeKind.WITHDRAWN: DeliveryStatus.FAILED,
+        OutcomeKind.UNSIGNABLE: DeliveryStatus.FAILED,
+        OutcomeKind.CANCELLED: DeliveryStatus.FAILED,
     }
 )
+"""The status after an attempt; after the last one Failed stands for Retrying."""
 
 _CANCELLATION: Final = "cancelled: "
 
@@ -109,7 +109,10 @@ _RETRIED_BELOW_500: Final = frozenset({408, 429})
 
 def next_status(kind: OutcomeKind, attempt: int, max_attempts: int) -> DeliveryStatus:
     """Return the status after attempt number `attempt`, counted from 1."""
-    return NEXT_STATUS[kind][attempt >= max_attempts]
+    status = NEXT_STATUS[kind]
+    if status is DeliveryStatus.RETRYING and attempt >= max_attempts:
+        return DeliveryStatus.FAILED
+    return status
 
 
 def kind_of_status(response_status: int) -> OutcomeKind:
@@ -363,7 +366,8 @@ def _paused_for(facts: WaitingDelivery) -> str:
 
 
 def _failed(facts: WaitingDelivery) -> Explanation:
-    sent = facts.attempts - facts.cancelled  # a cancellation is recorded as an attempt
+    # A cancellation is recorded as an attempt.
+    sent = facts.attempts - 1 if facts.cancelled else facts.attempts
     how = "was cancelled" if facts.cancelled else "failed permanently"
     text = f"It {how} after {sent} of {facts.max_attempts} attempts. {facts.error} {_replay(facts)}"
     return Explanation(WaitReason.FAILED, None, text)

@@ -1,8 +1,9 @@
 """A bounded queue that is shared fairly by its requesters.
 
-In a full `FairQueue`, a newcomer whose requester has less than its share replaces the newest item
-of the longest line. So a requester that fills the queue delays itself, and others by one item at
-most. Some entries are kept for known requesters, which displace unknown ones until then.
+In a full `FairQueue`, an item of a requester with less than its share displaces the newest item of
+the requester with the most. So a requester that fills the queue delays itself, and others by one
+item at most. Some entries are reserved for known requesters, which displace items of unknown ones
+until they have as many.
 """
 
 from __future__ import annotations
@@ -27,71 +28,72 @@ class QueueFull(Exception):
 
 
 class FairQueue(Generic[T]):
-    """A queue of `capacity` items, shared by requesters; `kept` are reserved for known ones."""
+    """A queue of `capacity` items, shared by requesters; `reserved` are for known ones."""
 
-    def __init__(self, capacity: int, kept: int = 0) -> None:
-        self._capacity, self._kept = capacity, kept
-        self._lines: OrderedDict[Requester, deque[T]] = OrderedDict()  # the next to be served first
+    def __init__(self, capacity: int, reserved: int = 0) -> None:
+        self._capacity, self._reserved = capacity, reserved
+        self._items: OrderedDict[Requester, deque[T]] = OrderedDict()  # the next to be served first
         self.length = 0
         """The number of items."""
-        self._known = 0
+        self._known_length = 0
+        """The number of items of known requesters."""
 
     def __len__(self) -> int:
         return self.length
 
     def put(self, item: T, requester: Requester) -> T | None:
-        """Queue an item. Returns: the item that had to make room for it, or None.
+        """Queue an item. Returns: the item that was displaced by it, or None.
 
         Raises: QueueFull; nothing has changed then.
         """
         displaced: T | None = None
         if self.length >= self._capacity:
-            longest = self._line_to_shorten(requester)
-            if longest is None:
+            largest = self._requester_to_displace(requester)
+            if largest is None:
                 raise QueueFull
-            displaced = self._lines[longest].pop()
-            self._shortened(longest)
-        self._lines.setdefault(requester, deque()).append(item)
+            displaced = self._items[largest].pop()
+            self._count_removed(largest)
+        self._items.setdefault(requester, deque()).append(item)
         self.length += 1
-        self._known += requester.known
+        if requester.known:
+            self._known_length += 1
         return displaced
 
     def pop(self) -> T | None:
         """Take the oldest item of the requester that was served longest ago; None if empty."""
-        if not self._lines:
+        if not self._items:
             return None
-        requester = next(iter(self._lines))
-        item = self._lines[requester].popleft()
-        self._lines.move_to_end(requester)
-        self._shortened(requester)
+        requester = next(iter(self._items))
+        item = self._items[requester].popleft()
+        self._items.move_to_end(requester)
+        self._count_removed(requester)
         return item
 
     def remove(self, item: T, requester: Requester) -> bool:
-        """Remove a waiting item; return False if it no longer waits."""
-        line = self._lines.get(requester)
-        if line is None or item not in line:
+        """Remove a queued item; return False if it is no longer queued."""
+        items = self._items.get(requester)
+        if items is None or item not in items:
             return False
-        line.remove(item)
-        self._shortened(requester)
+        items.remove(item)
+        self._count_removed(requester)
         return True
 
-    def _line_to_shorten(self, newcomer: Requester) -> Requester | None:
-        """Return the line that must give up an entry for a newcomer, or None."""
-        spares_known = not newcomer.known and self._known <= self._kept
-        claims = newcomer.known and self._known < self._kept  # an entry is reserved for it
-        open_to_it = [
-            requester
-            for requester in self._lines
-            if not (requester.known and (spares_known or claims))
-        ]
-        longest = max(reversed(open_to_it), key=lambda each: len(self._lines[each]), default=None)
-        if longest is None or claims:
-            return longest
-        own = len(self._lines.get(newcomer, ()))
-        return longest if len(self._lines[longest]) > own + 1 else None
+    def _requester_to_displace(self, newcomer: Requester) -> Requester | None:
+        """Return the requester whose newest item makes room for one of `newcomer`, or None."""
+        has_reserved = newcomer.known and self._known_length < self._reserved
+        protects_known = has_reserved or (
+            not newcomer.known and self._known_length <= self._reserved
+        )
+        candidates = [each for each in self._items if not (each.known and protects_known)]
+        largest = max(reversed(candidates), key=lambda each: len(self._items[each]), default=None)
+        if largest is None or has_reserved:
+            return largest
+        newcomers = len(self._items.get(newcomer, ()))
+        return largest if len(self._items[largest]) > newcomers + 1 else None
 
-    def _shortened(self, requester: Requester) -> None:
+    def _count_removed(self, requester: Requester) -> None:
         self.length -= 1
-        self._known -= requester.known
-        if not self._lines[requester]:
-            del self._lines[requester]
+        if requester.known:
+            self._known_length -= 1
+        if not self._items[requester]:
+            del self._items[requester]

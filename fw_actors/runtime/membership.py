@@ -123,10 +123,12 @@ class Membership:
         """Set the arguments of `Topic.subscribe`."""
         self.capacity, self._overflow = terms.capacity, terms.overflow
         self._accept, self._then = terms.accept, terms.then
-        self.limit = terms.capacity - (terms.overflow is TopicOverflow.WAIT)
+        self.limit = terms.capacity
         """Below this number of queued publications, `put` needs no further checks."""
         if terms.accept is not None:
             self.limit = 0
+        elif terms.overflow is TopicOverflow.WAIT:
+            self.limit -= 1  # the last one makes publishers wait
         self._check_room()
 
     def take_over(self, ended: Membership) -> None:

@@ -620,7 +620,7 @@ def _require_no_others(connection: Any, query: str) -> None:
     while others := connection.execute(query).fetchall():
         if time.monotonic() > end:
             clients = sorted({f"{name or 'a program'} from {address}" for name, address in others})
-            more = ", …" * (len(clients) > _NAMED_CLIENTS)
+            more = ", …" if len(clients) > _NAMED_CLIENTS else ""
             raise ConfigurationError(
                 [
                     f"The database has other connections ({', '.join(clients[:_NAMED_CLIENTS])}"

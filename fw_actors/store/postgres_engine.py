@@ -495,8 +495,10 @@ class PostgresEngine:
         else:
             self._count_commit(tx)
             return
-        self.counts.refused += is_refused
-        self.counts.rolled_back += not is_refused
+        if is_refused:
+            self.counts.refused += 1
+        else:
+            self.counts.rolled_back += 1
         if tx.refusal_reason is not None:
             self._refused_writes.refused(tx.refusal_reason)
 

@@ -135,8 +135,8 @@ ACCESS: Final = (
     Mutation(
         "the hash queue evicts no flooding address",
         "fw_actors/rules/fair_queue.py",
-        "longest = self._line_to_shorten(requester)",
-        "longest = None",
+        "largest = self._requester_to_displace(requester)",
+        "largest = None",
         "tests/security/test_floods.py",
     ),
     Mutation(

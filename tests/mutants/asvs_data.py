@@ -385,8 +385,8 @@ ASVS_DATA: Final = (
     Mutation(
         "a flood keeps all slots of the hash queue",
         "fw_actors/rules/fair_queue.py",
-        "longest = self._line_to_shorten(requester)",
-        "longest = None",
+        "largest = self._requester_to_displace(requester)",
+        "largest = None",
         "tests/fw_actors/rules/test_fair_queue.py::"
         "test_fair_queue_displaces_newest_of_largest_requester",
     ),

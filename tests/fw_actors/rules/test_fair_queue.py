@@ -56,7 +56,7 @@ def test_fair_queue_refuses_newcomer_if_shares_are_equal() -> None:
 
 
 def test_fair_queue_reserves_slots_for_known_requesters() -> None:
-    queue: FairQueue[str] = FairQueue(6, kept=2)
+    queue: FairQueue[str] = FairQueue(6, reserved=2)
     for name in "uvwxyz":
         queue.put(name, Requester(name))
     first, second = Requester("1", known=True), Requester("2", known=True)
@@ -69,7 +69,7 @@ def test_fair_queue_reserves_slots_for_known_requesters() -> None:
 
 
 def test_fair_queue_keeps_known_requesters_within_reserve() -> None:
-    queue: FairQueue[str] = FairQueue(4, kept=2)
+    queue: FairQueue[str] = FairQueue(4, reserved=2)
     queue.put("k0", KNOWN)
     queue.put("k1", KNOWN)
     queue.put("x", A)
@@ -80,7 +80,7 @@ def test_fair_queue_keeps_known_requesters_within_reserve() -> None:
 
 def test_fair_queue_gives_no_reserved_slot_to_unknown_requester() -> None:
     """An unknown newcomer displaces only a larger share, even while the reserve is free (A-117)."""
-    queue: FairQueue[str] = FairQueue(3, kept=2)
+    queue: FairQueue[str] = FairQueue(3, reserved=2)
     for name in "xyz":
         queue.put(name, Requester(name))
     with pytest.raises(QueueFull):
@@ -89,7 +89,7 @@ def test_fair_queue_gives_no_reserved_slot_to_unknown_requester() -> None:
 
 def test_fair_queue_divides_reserve_among_known_requesters() -> None:
     """The largest share gives way to a known newcomer, though it is of a known one (A-116)."""
-    queue = filled(FairQueue(4, kept=2), KNOWN, 2)
+    queue = filled(FairQueue(4, reserved=2), KNOWN, 2)
     filled(queue, A, 1)
     filled(queue, B, 1)
     assert queue.put("other", Requester("other", known=True)) == "k1"
@@ -108,9 +108,9 @@ requesters = st.builds(Requester, st.sampled_from("abcdef"), st.booleans())
 
 @given(st.lists(st.one_of(requesters, st.just("pop")), max_size=80), st.integers(0, 5))
 def test_fair_queue_loses_nothing_and_stays_bounded(
-    steps: list[Requester | str], kept: int
+    steps: list[Requester | str], reserved: int
 ) -> None:
-    queue: FairQueue[int] = FairQueue(5, kept)
+    queue: FairQueue[int] = FairQueue(5, reserved)
     waiting: set[int] = set()
     for number, step in enumerate(steps):
         if isinstance(step, str):
