@@ -38,7 +38,7 @@ from web.response import CSRF_HEADER
 from web.response_schemas import ErrorResponse
 
 if TYPE_CHECKING:
-    from fw_actors.documents.rest import Described
+    from fw_actors.documents.rest import DocTypeDescription
 
 
 DESCRIBED: Final = ("/api/", "/metrics")
@@ -302,11 +302,13 @@ _VERBS: Final[Mapping[tuple[str, str], str]] = {
 _BODIES: Final = MappingProxyType({("", "post"): "inserted", (_ONE, "put"): "saved"})
 
 
-def with_documents(document: Mapping[str, Any], found: Sequence[Described]) -> dict[str, Any]:
+def with_documents(
+    document: Mapping[str, Any], doctypes: Sequence[DocTypeDescription]
+) -> dict[str, Any]:
     """Return the document with the operations of each DocType added."""
     paths: dict[str, Any] = dict(document["paths"])
     schemas: dict[str, Any] = dict(document["components"]["schemas"])
-    for each in found:
+    for each in doctypes:
         schemas |= {_named(each.doctype, kind): schema for kind, schema in _schemas(each)}
         for (suffix, verb), action in _ACTIONS.items():
             if action in each.actions:
@@ -324,7 +326,7 @@ def with_documents(document: Mapping[str, Any], found: Sequence[Described]) -> d
     }
 
 
-def _schemas(each: Described) -> Iterator[tuple[str, dict[str, Any]]]:
+def _schemas(each: DocTypeDescription) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "shown", {"title": each.doctype, **each.shown}
     yield "listed", {"title": f"{each.doctype} in a list", **each.listed}
     if "create" in each.actions:

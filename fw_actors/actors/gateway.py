@@ -242,7 +242,7 @@ class Gateway:
             return body
 
         def read(tx: Tx) -> dict[str, Any]:
-            user = rest.proposed(self._handle(tx, caller, ""), doctype, name, body)
+            user = rest.proposed_document(self._handle(tx, caller, ""), doctype, name, body)
             return {field: user.__dict__[field] for field in ("name", "email")}
 
         account = await self._site.store.read(read)

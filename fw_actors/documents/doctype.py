@@ -279,6 +279,7 @@ def table_name(doctype: str) -> str:
 
 def read_declaration(
     cls: type,
+    *,
     name: str | None,
     naming: str,
     child: bool,
@@ -318,19 +319,19 @@ def read_declaration(
     problems += limit_problems(fields, (*unique_together, *index_together))
     problems += _title_problems(cls, fields)
     return Meta(
-        doctype,
-        table_name(doctype),
-        cls,
-        cls.__module__,
-        MappingProxyType(fields),
-        child,
-        submittable,
-        read_only,
-        parsed,
-        MappingProxyType(granted),
-        unique_together,
-        index_together,
-        tuple(problems),
+        name=doctype,
+        table=table_name(doctype),
+        cls=cls,
+        module=cls.__module__,
+        fields=MappingProxyType(fields),
+        child=child,
+        submittable=submittable,
+        read_only=read_only,
+        naming=parsed,
+        permissions=MappingProxyType(granted),
+        unique_together=unique_together,
+        index_together=index_together,
+        problems=tuple(problems),
     )
 
 
@@ -500,7 +501,15 @@ class DocTypeBase:
         super().__init_subclass__()
         if abstract:
             return
-        meta = read_declaration(cls, name, naming, child, submittable, read_only, permissions)
+        meta = read_declaration(
+            cls,
+            name=name,
+            naming=naming,
+            child=child,
+            submittable=submittable,
+            read_only=read_only,
+            permissions=permissions,
+        )
         if unknown:
             words = tuple(f"no such option {word}" for word in sorted(unknown))
             meta = replace(meta, problems=meta.problems + words)

@@ -65,7 +65,7 @@ class DocType(DocTypeBase, abstract=True):
             self.__dict__[name] = make()
         for key, value in (values or {}).items():
             if key not in meta.fields and key not in ("name", "idx", "docstatus"):
-                raise field_unknown(meta, key)
+                raise unknown_field(meta, key)
             setattr(self, key, value)
         for table in meta.tables:
             rows_of(self, table)
@@ -190,9 +190,9 @@ def rows_of(doc: DocType, field: Table) -> list[DocType]:
         raise ValidationError(f"{field.name} must be {field.expected}.", field=field.name)
     if not all(isinstance(row, child | Mapping) for row in rows or ()):
         raise ValidationError(f"{field.name} must be {field.expected}.", field=field.name)
-    made = [row if isinstance(row, child) else child(doc._fw, dict(row)) for row in rows or ()]
-    doc.__dict__[field.name] = made
-    return made
+    objects = [row if isinstance(row, child) else child(doc._fw, dict(row)) for row in rows or ()]
+    doc.__dict__[field.name] = objects
+    return objects
 
 
 def shown_value(doc: DocType, field: Field) -> Any:
@@ -211,7 +211,7 @@ def child_of(field: Table) -> type[DocType]:
     return child
 
 
-def field_unknown(meta: Meta, key: object) -> Exception:
+def unknown_field(meta: Meta, key: object) -> Exception:
     """Return the error for a key that is not a field of the DocType."""
     shown = str(key)[:60]
     return BadRequestError(f"{meta.name} has no field {shown}.", field=shown)
@@ -320,7 +320,14 @@ class Fw:
             order; PermissionDeniedError.
         """
         return self.documents.lists.rows(
-            self, doctype, filters, fields, order_by, limit, start, ignore_permissions
+            self,
+            doctype,
+            filters,
+            fields,
+            order_by=order_by,
+            limit=limit,
+            start=start,
+            ignore_permissions=ignore_permissions,
         )
 
     def get_all(
@@ -361,13 +368,13 @@ class Fw:
             return None
         if isinstance(name_or_filters, str):
             name_or_filters = [["name", "=", name_or_filters]]
-        found = self.get_all(doctype, name_or_filters, [field], limit=1)
-        return found[0][field] if found else None
+        rows = self.get_all(doctype, name_or_filters, [field], limit=1)
+        return rows[0][field] if rows else None
 
     def exists(self, doctype: str, name_or_filters: str | Filters | None) -> str | None:
         """Return the name of the first matching row; arguments and None as in `get_value`."""
-        found: str | None = self.get_value(doctype, name_or_filters, "name")
-        return found
+        name: str | None = self.get_value(doctype, name_or_filters, "name")
+        return name
 
     def secret(self, name: str) -> str:
         """Return the secret FW_SECRET_<NAME>. Raises: NotFoundError naming the variable."""
@@ -390,8 +397,8 @@ class Fw:
             AuthenticationError if the user has just been deleted or renamed.
         """
         if self.rights.scoped:
-            own = self._site.rights_of(self.tx, self.user)
-            if own.scopes != self.rights.scopes:
+            unlimited = self._site.rights_of(self.tx, self.user)
+            if unlimited.scopes != self.rights.scopes:
                 raise PermissionDeniedError("A job would run without your access scopes.")
         return self._site.enqueue(self, function, arguments)
 

@@ -22,8 +22,10 @@ CHANGES: Final = ("on_update", "on_submit", "on_cancel", DB_SET)
 _ALL: Final = frozenset({"on_insert", *CHANGES, DELETION})
 
 
-def call_plainly(what: str, function: Callable[..., Any], /, *args: Any, **arguments: Any) -> Any:
-    """Call an app's function and return its value; `what` is its name. Exceptions pass through.
+def call_plainly(name: str, function: Callable[..., Any], /, *args: Any, **arguments: Any) -> Any:
+    """Call an app's function and return its value; errors of this module show it as `name`.
+
+    Exceptions of the function pass through.
 
     Raises: RuntimeError if the function raises SystemExit, KeyboardInterrupt or GeneratorExit,
         which would end the process for all users, or if it returns an unfinished coroutine.
@@ -33,9 +35,9 @@ def call_plainly(what: str, function: Callable[..., Any], /, *args: Any, **argum
     except Exception:
         raise
     except BaseException as end:  # SystemExit, KeyboardInterrupt, GeneratorExit
-        raise RuntimeError(f"{what} would have ended the process: {raised_at(end)}") from end
+        raise RuntimeError(f"{name} would have ended the process: {raised_at(end)}") from end
     if value is not None:
-        refuse_coroutine(what, value)
+        refuse_coroutine(name, value)
     return value
 
 
@@ -63,11 +65,11 @@ def run_after_commit(fw: Fw, doc: DocType, record_defect: RecordDefect) -> None:
     It is called in a thread, because an app may take long. The handle cannot be used then, and the
     hook cannot undo the change: its errors are recorded as defects.
     """
-    what, request_id = f"{doc.doctype}.{AFTER_COMMIT}", fw.request_id
+    hook, request_id = f"{doc.doctype}.{AFTER_COMMIT}", fw.request_id
     fw.tx.after_commit(
         SlowCallback(
             lambda: run_hook(fw, doc, AFTER_COMMIT),
-            lambda error: record_defect(what, error, request_id),
+            lambda error: record_defect(hook, error, request_id),
         )
     )
 

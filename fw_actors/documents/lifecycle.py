@@ -53,34 +53,36 @@ from fw_actors.store import UniqueViolation
 
 
 @contextmanager
-def atomic(fw: Fw, doc: DocType, *, alone: bool = False) -> Iterator[None]:
+def atomic(fw: Fw, doc: DocType, *, savepoint: bool = True) -> Iterator[None]:
     """Open a savepoint that also undoes a verb's changes on the object.
 
-    `alone`: the transaction ends after a refusal, so that its rollback undoes the rows and no
-    savepoint is needed.
+    `savepoint`: False if the transaction ends after a refusal, so that its rollback undoes the
+    rows.
     """
     before = dict(doc.__dict__)
-    tables = [] if alone else [_kept_rows(before.get(table.name)) for table in doc.meta.tables]
+    tables: list[_TableState] = []
+    if savepoint:
+        tables = [_table_state(before.get(table.name)) for table in doc.meta.tables]
     try:
-        with nullcontext() if alone else fw.tx.savepoint():
+        with fw.tx.savepoint() if savepoint else nullcontext():
             yield
     except BaseException:
         _reset(doc, before)
-        for rows_there, kept in tables:
-            rows_there[:] = [each for each, _ in kept]
-            for row, state in kept:
+        for table_rows, states in tables:
+            table_rows[:] = [row for row, _ in states]
+            for row, state in states:
                 if isinstance(row, DocType):
                     _reset(row, state)
         raise
 
 
-_KeptRows = tuple[list[Any], list[tuple[Any, dict[str, Any]]]]
+_TableState = tuple[list[Any], list[tuple[Any, dict[str, Any]]]]
 
 
-def _kept_rows(value: object) -> _KeptRows:
+def _table_state(value: object) -> _TableState:
     """Return the list of a table field, and each row in it with a copy of its attributes."""
-    listed = value if isinstance(value, list) else []
-    return listed, [(row, dict(getattr(row, "__dict__", ()))) for row in listed]
+    table_rows = value if isinstance(value, list) else []
+    return table_rows, [(row, dict(getattr(row, "__dict__", ()))) for row in table_rows]
 
 
 def _reset(doc: DocType, state: dict[str, Any]) -> None:
@@ -186,10 +188,10 @@ class Documents:
         return True
 
     def insert(
-        self, fw: Fw, doc: DocType, ignore_permissions: bool, *, alone: bool = False
+        self, fw: Fw, doc: DocType, ignore_permissions: bool, *, savepoint: bool = True
     ) -> None:
-        """Write a new document and its child rows; `alone`: as in `atomic`."""
-        with atomic(fw, doc, alone=alone):
+        """Write a new document and its child rows; `savepoint`: as in `atomic`."""
+        with atomic(fw, doc, savepoint=savepoint):
             authorize_action(fw, doc, "create", ignore_permissions)
             if doc._stored is not None:
                 raise ConflictError(f"{doc.doctype} {doc.name} has already been inserted.")
@@ -231,10 +233,10 @@ class Documents:
         """
         if doc._stored is None:
             return self.insert(fw, doc, ignore_permissions)
-        with atomic(fw, doc, alone=stored is not None):
+        with atomic(fw, doc, savepoint=stored is None):
             authorize_action(fw, doc, "write", ignore_permissions)
             if stored is None:
-                stored = self._stored(fw, doc, ignore_permissions)
+                stored = self._load_current(fw, doc, ignore_permissions)
             doc._before = stored
             if stored.docstatus == CANCELLED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is cancelled.")
@@ -245,7 +247,7 @@ class Documents:
                 if not changes_once_submitted(stored, doc):
                     return None  # without a change there is no event
             prepare(self, fw, doc, stored, ignore_permissions)
-            stored = self._written_by_hooks(fw, doc, stored)
+            stored = self._version_after_hooks(fw, doc, stored)
             if submitted:
                 changes_once_submitted(stored, doc)  # hooks may change no more than callers
             check_standard(doc, stored)
@@ -269,7 +271,7 @@ class Documents:
         with atomic(fw, doc):
             authorize_action(fw, doc, "delete", ignore_permissions)
             self.registry.table(doc.doctype).lock_exclusive(fw.tx, str(doc.name))
-            stored = self._stored(fw, doc, ignore_permissions)
+            stored = self._load_current(fw, doc, ignore_permissions)
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
             permissions.require_removal(fw, stored)
@@ -289,7 +291,7 @@ class Documents:
         with atomic(fw, doc):
             authorize_action(fw, doc, "write", ignore_permissions)
             self.registry.table(doc.doctype).lock_exclusive(fw.tx, str(doc.name))
-            stored = self._stored(fw, doc, ignore_permissions)
+            stored = self._load_current(fw, doc, ignore_permissions)
             permissions.require_removal(fw, stored, name)
             old = str(doc.name)
             if name == old:
@@ -309,7 +311,7 @@ class Documents:
         """
         with atomic(fw, doc):
             authorize_action(fw, doc, "write", ignore_permissions)
-            stored = self._loaded(fw, doc)
+            stored = self._load_locked(fw, doc)
             authorize_scope(fw, stored, ignore_permissions)
             written = rows.clone(stored)
             written._before = stored
@@ -335,14 +337,14 @@ class Documents:
             authorize_action(fw, doc, verb, ignore_permissions)
             if not doc.meta.submittable:
                 raise ValidationError(f"{doc.doctype} is not a submittable DocType.")
-            stored = self._stored(fw, doc, ignore_permissions)
+            stored = self._load_current(fw, doc, ignore_permissions)
             if stored.docstatus != status - 1:
                 now, then = _STATES[stored.docstatus], _STATES[status]
                 raise ConflictError(f"{doc.doctype} {doc.name} is {now}; it cannot be {then}.")
             merge_rows(stored, doc)
             if status == SUBMITTED:
                 prepare(self, fw, doc, stored, ignore_permissions)
-                stored = self._written_by_hooks(fw, doc, stored)
+                stored = self._version_after_hooks(fw, doc, stored)
             elif changes_once_submitted(stored, doc):  # else its existence is enough
                 normalize(doc)
                 check_values(self, fw.tx, doc, ignore_permissions)
@@ -371,20 +373,20 @@ class Documents:
         before = 0 if stored.modified is None else (stored._stored or {})["modified"]
         doc.modified, doc.modified_by = iso(max(fw.tx.now, before + 1)), fw.user
 
-    def _stored(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> DocType:
+    def _load_current(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> DocType:
         """Return the stored document, if it is the version from which `doc` was read.
 
         It is also kept as `doc._before`, for observers. Raises: ConflictError;
         PermissionDeniedError if it is outside the user's access scopes.
         """
-        stored = self._loaded(fw, doc)
+        stored = self._load_locked(fw, doc)
         if doc.modified != stored.modified:
             raise changed_meanwhile(doc)
         authorize_scope(fw, stored, ignore_permissions)
         doc._before = stored
         return stored
 
-    def _written_by_hooks(self, fw: Fw, doc: DocType, stored: DocType) -> DocType:
+    def _version_after_hooks(self, fw: Fw, doc: DocType, stored: DocType) -> DocType:
         """Return the version that hooks have written of `doc` itself (`db_set`, `save`), on which
         the write continues; `stored` if there is none.
 
@@ -392,13 +394,13 @@ class Documents:
         it replaces `stored` only.
         """
         if doc.modified != stored.modified:
-            written = self._loaded(fw, doc)
+            written = self._load_locked(fw, doc)
             if (written.modified, written.docstatus) == (doc.modified, stored.docstatus):
                 stored = written
         doc._before = stored  # a hook may have reloaded the document
         return stored
 
-    def _loaded(self, fw: Fw, doc: DocType) -> DocType:
+    def _load_locked(self, fw: Fw, doc: DocType) -> DocType:
         if doc.is_new():
             raise ConflictError(f"This {doc.doctype} has not been inserted yet.")
         check_name(doc)

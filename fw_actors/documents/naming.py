@@ -95,8 +95,8 @@ def name_for(doc: DocType, tx: Tx, entropy: Entropy, is_taken: Callable[[str], b
         return random_name(entropy)
     if naming.kind == "series":
         return _next_of_series(tx, naming, is_taken)
-    given = str(getattr(doc, naming.field) or "") if naming.kind == "field" else doc.name
-    chosen = validate_name(given, meta)
+    name = str(getattr(doc, naming.field) or "") if naming.kind == "field" else doc.name
+    chosen = validate_name(name, meta)
     if is_taken(chosen):
         raise DuplicateError(f"{meta.name} {chosen} already exists.", field=naming.field or "name")
     return chosen

@@ -201,7 +201,7 @@ def require_within(rights: Rights, doc: DocType) -> None:
     if (named is not None and doc.name not in named) or _is_foreign_scope(rights, doc):
         raise PermissionDeniedError(f"Your access scopes do not include this {doc.doctype}.")
     for each in (doc, *(row for table in doc.meta.tables for row in rows_of(doc, table))):
-        for field, _ in _limited(each.meta, scopes):
+        for field, _ in _scoped_links(each.meta, scopes):
             require_link_within(scopes, field, each.__dict__[field.name])
 
 
@@ -223,17 +223,17 @@ def conditions(rights: Rights, registry: Registry, meta: Meta) -> Iterator[Any]:
         yield _is_own_scope(rights, table)
     if meta.name in scopes:
         yield one_of(table.c.name, scopes[meta.name])
-    for field, allowed in _limited(meta, scopes):
-        yield _free_or_in(table.c[field.name], allowed)
-    for held in meta.tables:
-        child = registry.tables[child_of(held).meta.name].table
+    for field, allowed in _scoped_links(meta, scopes):
+        yield _empty_or_in(table.c[field.name], allowed)
+    for table_field in meta.tables:
+        child = registry.tables[child_of(table_field).meta.name].table
         of_parent = sa.and_(
             child.c.parent == table.c.name,
             child.c.parenttype == meta.name,
-            child.c.parentfield == held.name,
+            child.c.parentfield == table_field.name,
         )
-        for field, allowed in _limited(child_of(held).meta, scopes):
-            beyond = sa.and_(of_parent, ~_free_or_in(child.c[field.name], allowed))
+        for field, allowed in _scoped_links(child_of(table_field).meta, scopes):
+            beyond = sa.and_(of_parent, ~_empty_or_in(child.c[field.name], allowed))
             yield ~sa.select(child.c.name).where(beyond).exists()
 
 
@@ -241,28 +241,28 @@ def _is_foreign_scope(rights: Rights, doc: DocType) -> bool:
     if doc.doctype != USER_PERMISSION:
         return False
     row = doc.__dict__
-    is_held = row["for_value"] in rights.scopes.get(row["allow"], ())
-    return row["user"] != rights.user or not is_held
+    is_own_scope = row["for_value"] in rights.scopes.get(row["allow"], ())
+    return row["user"] != rights.user or not is_own_scope
 
 
 def _is_own_scope(rights: Rights, table: sa.Table) -> Any:
     """Return the condition for the user's own rows; with `as_user` these are the rows of both
     users."""
     c = table.c
-    held = (
+    own_scopes = (
         sa.and_(c.allow == doctype, one_of(c.for_value, names))
         for doctype, names in sorted(rights.scopes.items())
     )
-    return sa.and_(c.user == rights.user, sa.or_(*held))
+    return sa.and_(c.user == rights.user, sa.or_(*own_scopes))
 
 
-def _limited(meta: Meta, scopes: Scopes) -> Iterator[tuple[Link, frozenset[str]]]:
+def _scoped_links(meta: Meta, scopes: Scopes) -> Iterator[tuple[Link, frozenset[str]]]:
     for field in meta.columns:
         if isinstance(field, Link) and field.options in scopes:
             yield field, scopes[field.options]
 
 
-def _free_or_in(column: sa.Column[Any], allowed: frozenset[str]) -> Any:
+def _empty_or_in(column: sa.Column[Any], allowed: frozenset[str]) -> Any:
     return sa.or_(column.is_(None), column == "", one_of(column, allowed))
 
 
@@ -323,13 +323,13 @@ def concerns_managers(fw: Fw, doctype: str, values: Mapping[str, Any]) -> bool:
 
 
 def _is_manager(fw: Fw, user: object) -> bool:
-    held = {"parent": user, "parenttype": "User", "role": SYSTEM_MANAGER}
-    return fw.documents.lists.count(fw, "Has Role", held) > 0
+    filters = {"parent": user, "parenttype": "User", "role": SYSTEM_MANAGER}
+    return fw.documents.lists.count(fw, "Has Role", filters) > 0
 
 
 def _concerns_managers(fw: Fw, doc: DocType) -> bool:
-    forms = (doc, doc._before)
-    return any(concerns_managers(fw, doc.doctype, f.as_dict()) for f in forms if f is not None)
+    versions = (doc, doc._before)
+    return any(concerns_managers(fw, doc.doctype, f.as_dict()) for f in versions if f is not None)
 
 
 def _changes_own_profile(fw: Fw, doc: DocType) -> bool:

@@ -71,6 +71,7 @@ class Lists:
         doctype: str,
         filters: Filters,
         fields: Sequence[str] | None,
+        *,
         order_by: str | None,
         limit: int | None,
         start: int,
@@ -105,14 +106,14 @@ class Query:
         filters: Filters,
         *,
         ignore_permissions: bool,
-        also: Sequence[sa.ColumnElement[bool]] = (),
+        further_conditions: Sequence[sa.ColumnElement[bool]] = (),
     ) -> None:
-        """`also`: further conditions, by the service, on the columns of the table.
+        """`further_conditions`: conditions of the service on the columns of the table.
 
         Raises: BadRequestError for filters that cannot be understood or are not allowed.
         """
         self._fw, self._meta = fw, meta
-        self._free = ignore_permissions
+        self._ignore_permissions = ignore_permissions
         self._table: sa.FromClause = fw.documents.registry.tables[meta.name].table
         if isinstance(filters, Mapping):
             filters = [[name, "=", value] for name, value in filters.items()]
@@ -120,7 +121,7 @@ class Query:
             raise BadRequestError("filters must be a list of triples or a dict.", field="filters")
         _require_bounded(filters)
         self._narrowed = False
-        self._where = [*(self._condition(each) for each in filters), *also]
+        self._where = [*(self._condition(each) for each in filters), *further_conditions]
         if not ignore_permissions:
             self._where += permissions.conditions(fw.rights, fw.documents.registry, meta)
 
@@ -131,11 +132,11 @@ class Query:
         limit: int | None,
         start: int = 0,
         *,
-        most_bytes: float = inf,
+        max_bytes: float = inf,
     ) -> list[dict[str, Any]]:
         """Return the matching rows as dicts.
 
-        Raises: BadRequestError; ValidationError if they have more than `most_bytes`, which is
+        Raises: BadRequestError; ValidationError if they have more than `max_bytes`, which is
             checked before they are read.
         """
         if fields is not None and not _is_list_of_names(fields):
@@ -149,47 +150,54 @@ class Query:
         if self._fw.rights.excludes(self._meta):
             return []
         with self._fw.tx.searching():
-            if limit is not None and limit * self._most_of_a_row(names) > most_bytes:
+            if limit is not None and limit * self._max_row_bytes(names) > max_bytes:
                 page = self._page(sa.select(self._table.c.name), order, limit, start)
-                here = self._table.c.name.in_(page.scalar_subquery())
-                self._require_bytes(names, here, most_bytes)
+                is_in_page = self._table.c.name.in_(page.scalar_subquery())
+                self._require_max_bytes(names, is_in_page, max_bytes)
                 # The sort selects only names: sorting whole rows would copy their texts.
-                statement = sa.select(*columns).where(here).order_by(*order)
+                statement = sa.select(*columns).where(is_in_page).order_by(*order)
             else:
                 statement = self._page(sa.select(*columns), order, limit, start)
             found = self._fw.tx.rows(statement)
-        return self._shown(names, found)
+        return self._as_dicts(names, found)
 
-    def narrow(self, newest: int, filters: Sequence[Any], fields: Sequence[str]) -> None:
-        """Restrict the query to the `newest` matches, and of these to those that match `filters`.
+    def narrow(self, max_rows: int, filters: Sequence[Any], fields: Sequence[str]) -> None:
+        """Restrict the query to its `max_rows` newest matches, and of these to those that match
+        `filters`.
 
-        At most `newest` rows are read then, whatever the filters are. `fields`: the columns that
+        At most `max_rows` rows are read then, whatever the filters are. `fields`: the columns that
         `page` will read or sort by. Raises: BadRequestError.
         """
         _require_bounded(filters)
-        held: list[Any] = []
+        filtered_names: list[Any] = []
         for each in filters:
             if isinstance(each, list | tuple) and each:
-                held += each[0] if _is_list_of_names(each[0]) else [each[0]]
-        columns = {self._column(name) for name in ("name", "creation", *fields, *held)}
+                filtered_names += each[0] if _is_list_of_names(each[0]) else [each[0]]
+        columns = {self._column(name) for name in ("name", "creation", *fields, *filtered_names)}
         c = self._table.c
         select = sa.select(*sorted(columns, key=lambda column: str(column.name)))
         select = select.where(*self._where).order_by(c.creation.desc(), c.name.desc())
-        self._table = select.limit(newest).subquery(str(self._meta.table))
+        self._table = select.limit(max_rows).subquery(str(self._meta.table))
         self._where = [self._condition(each) for each in filters]
         self._narrowed = True
 
     def page(
-        self, fields: Sequence[str], order_by: str | None, limit: int, start: int, max_count: int
+        self,
+        fields: Sequence[str],
+        order_by: str | None,
+        *,
+        limit: int,
+        start: int,
+        max_count: int,
     ) -> tuple[list[dict[str, Any]], int]:
         """Return rows as `rows` does, and the number of matches, counted up to `max_count`.
 
         Raises: BadRequestError.
         """
         if not self._narrowed:
-            found = self.rows(fields, order_by, limit, start)
-            short = len(found) < limit and (found or not start)
-            return found, start + len(found) if short else self.count(max_count)
+            documents = self.rows(fields, order_by, limit, start)
+            is_last = len(documents) < limit and (documents or not start)
+            return documents, start + len(documents) if is_last else self.count(max_count)
         names = list(dict.fromkeys(fields))
         columns = [self._column(name) for name in names]
         if self._fw.rights.excludes(self._meta):
@@ -203,8 +211,8 @@ class Query:
             )
         if not rows:
             return [], self.count(max_count) if start else 0
-        found = self._shown(names, [row[:-1] for row in rows])
-        return found, min(int(rows[0][-1]), max_count)
+        documents = self._as_dicts(names, [row[:-1] for row in rows])
+        return documents, min(int(rows[0][-1]), max_count)
 
     def _page(
         self, select: sa.Select[Any], order: list[Any], limit: int | None, start: int
@@ -214,30 +222,32 @@ class Query:
             select = select.limit(limit)
         return select.offset(start) if start else select
 
-    def _shown(self, names: Sequence[str], found: Iterable[Row]) -> list[dict[str, Any]]:
+    def _as_dicts(self, names: Sequence[str], rows: Iterable[Row]) -> list[dict[str, Any]]:
         """Return rows of these columns as dicts, with values as in JSON."""
         readers = [_reader(self._meta, name) for name in names]
         return [
             {name: read(value) for name, read, value in zip(names, readers, row, strict=True)}
-            for row in found
+            for row in rows
         ]
 
-    def _most_of_a_row(self, names: Sequence[str]) -> float:
+    def _max_row_bytes(self, names: Sequence[str]) -> float:
         """Return the maximum size in bytes of a row of these fields, as JSON."""
-        return sum(_most_bytes(self._meta, name) + len(name) + _VALUE_OVERHEAD for name in names)
+        return sum(
+            _max_value_bytes(self._meta, name) + len(name) + _VALUE_OVERHEAD for name in names
+        )
 
-    def _require_bytes(self, names: Sequence[str], here: Any, max_bytes: float) -> None:
-        """Raises: ValidationError when the rows selected by `here` hold more than `max_bytes`."""
+    def _require_max_bytes(self, names: Sequence[str], condition: Any, max_bytes: float) -> None:
+        """Raises: ValidationError if the rows of a condition have more than `max_bytes`."""
         columns = (self._table.c[name] for name in names)
         texts = [column for column in columns if isinstance(column.type, sa.Text)]
         sizes = [sa.func.coalesce(sa.func.sum(Octets(text)), 0) for text in texts]
-        row = self._fw.tx.one(sa.select(sa.func.count(), *sizes).where(here))
+        row = self._fw.tx.one(sa.select(sa.func.count(), *sizes).where(condition))
         assert row is not None  # an aggregate always returns a row
         rows, *sums = map(int, row)
-        held = sum(sums) + rows * sum(len(name) + _VALUE_OVERHEAD for name in names)
-        if held > max_bytes:
+        size = sum(sums) + rows * sum(len(name) + _VALUE_OVERHEAD for name in names)
+        if size > max_bytes:
             raise ValidationError(
-                f"These {rows} rows have {_in_mib(held)} MiB; a response has at most"
+                f"These {rows} rows have {_in_mib(size)} MiB; a response has at most"
                 f" {_in_mib(max_bytes)} MiB. Request fewer rows, or omit fields with long texts.",
                 field="limit",
             )
@@ -248,10 +258,10 @@ class Query:
             return 0
         statement = sa.select(sa.func.count()).select_from(self._table).where(*self._where)
         if max_count is not None:
-            some: sa.Select[Any] = (
+            limited: sa.Select[Any] = (
                 sa.select(sa.literal_column("1")).select_from(self._table).where(*self._where)
             )
-            statement = sa.select(sa.func.count()).select_from(some.limit(max_count).subquery())
+            statement = sa.select(sa.func.count()).select_from(limited.limit(max_count).subquery())
         with self._fw.tx.searching():
             return int(str(self._fw.tx.scalar(statement)))
 
@@ -265,8 +275,8 @@ class Query:
         if self._fw.rights.excludes(self._meta):
             return []
         name = self._table.c.name
-        met = sa.and_(sa.true(), *self._where).self_group().is_(sa.true())
-        statement = sa.select(name).where(name > cursor, name <= last, met)
+        matches = sa.and_(sa.true(), *self._where).self_group().is_(sa.true())
+        statement = sa.select(name).where(name > cursor, name <= last, matches)
         with self._fw.tx.searching():
             return [row[0] for row in self._fw.tx.rows(statement.order_by(name).limit(limit))]
 
@@ -282,7 +292,7 @@ class Query:
         return self._table.c[field.name]
 
     def _sees(self, field: Field) -> bool:
-        return self._free or self._fw.rights.sees_level(self._meta, field.permlevel)
+        return self._ignore_permissions or self._fw.rights.sees_level(self._meta, field.permlevel)
 
     def _condition(self, triple: object) -> Any:
         if not isinstance(triple, list | tuple) or len(triple) not in (2, 3):
@@ -310,7 +320,7 @@ class Query:
 
     def _order(self, order_by: object) -> list[Any]:
         terms: dict[str, Any] = {}  # a repeated column has no effect
-        down = False
+        is_descending = False
         for part in order_by.split(",") if isinstance(order_by, str) else ("",):
             words = part.split()
             if (
@@ -320,14 +330,14 @@ class Query:
             ):
                 raise BadRequestError("order_by must be `field asc|desc[, …]`.", field="order_by")
             column = self._column(words[0])
-            down = len(words) == 2 and words[1].lower() == "desc"
-            term = column.desc() if down else column.asc()
+            is_descending = len(words) == 2 and words[1].lower() == "desc"
+            term = column.desc() if is_descending else column.asc()
             if column.name not in _NEVER_NULL:
-                term = term.nulls_last() if down else term.nulls_first()
+                term = term.nulls_last() if is_descending else term.nulls_first()
             terms.setdefault(column.name, term)
         # The name makes the order total, so that pages neither repeat nor skip a row.
         by_name = self._table.c.name
-        return [*terms.values(), by_name.desc() if down else by_name.asc()]
+        return [*terms.values(), by_name.desc() if is_descending else by_name.asc()]
 
 
 MAX_COUNTED_ROWS: Final = 10_000
@@ -355,13 +365,15 @@ def list_page(
     doctype: str,
     filters: Sequence[Any],
     fields: Sequence[str],
+    *,
     order_by: str | None,
     limit: int,
     start: int,
-    also: Sequence[sa.ColumnElement[bool]] = (),
+    further_conditions: Sequence[sa.ColumnElement[bool]] = (),
 ) -> ListPage:
-    """Return a page of a list as the user may see it; `also`: conditions on the columns of its
-    table, in addition to the filters.
+    """Return a page of a list as the user may see it.
+
+    `further_conditions`: on the columns of its table, in addition to the filters.
 
     Raises: BadRequestError, PermissionDeniedError.
     """
@@ -370,20 +382,27 @@ def list_page(
         raise BadRequestError(f"{doctype} rows are part of their parent's document.")
     fw.rights.require_in_scope(meta)
     fw.rights.require(meta, "list")
-    sought, rest = (list(filters), []) if not meta.read_only else split_by_index(meta, filters)
-    narrowed = bool(rest) or (
-        meta.read_only and order_by not in _ORDERS and not is_selective(meta, sought)
+    indexed_filters: list[Any] = list(filters)
+    other_filters: list[Any] = []
+    if meta.read_only:
+        indexed_filters, other_filters = split_by_index(meta, filters)
+    narrowed = bool(other_filters) or (
+        meta.read_only and order_by not in _ORDERS and not is_selective(meta, indexed_filters)
     )
-    query = Query(fw, meta, sought, ignore_permissions=False, also=also)
+    query = Query(
+        fw, meta, indexed_filters, ignore_permissions=False, further_conditions=further_conditions
+    )
     if meta.read_only and start >= MAX_COUNTED_ROWS:
         limit = 0  # skipping so many rows would take too long
     if narrowed:
         sorted_by = [part.split()[0] for part in (order_by or "").split(",") if part.split()]
         newest_only = query.count(MAX_SEARCHED_ROWS + 1) > MAX_SEARCHED_ROWS
-        query.narrow(MAX_SEARCHED_ROWS, rest, [*fields, *sorted_by])
+        query.narrow(MAX_SEARCHED_ROWS, other_filters, [*fields, *sorted_by])
     else:
         newest_only = False
-    rows, total = query.page(fields, order_by, limit, start, MAX_COUNTED_ROWS + 1)
+    rows, total = query.page(
+        fields, order_by, limit=limit, start=start, max_count=MAX_COUNTED_ROWS + 1
+    )
     return ListPage(rows, min(total, MAX_COUNTED_ROWS), total > MAX_COUNTED_ROWS, newest_only)
 
 
@@ -458,13 +477,13 @@ def _one_operand(meta: Meta, name: str, value: Any) -> Any:
         raise BadRequestError(str(error), field="filters") from None
 
 
-def _most_bytes(meta: Meta, name: str) -> float:
+def _max_value_bytes(meta: Meta, name: str) -> float:
     """Return the maximum size of a column's value in bytes."""
     field = _field_of(meta, name)
     if field is None:
         return NAME_CHARACTERS * _BYTES_OF_A_CHARACTER  # the name of a document or a user
-    max_bytes = bytes_of(field)
-    return inf if max_bytes is None else max_bytes
+    size = bytes_of(field)
+    return inf if size is None else size
 
 
 def _in_mib(count: float) -> str:

@@ -38,7 +38,7 @@ class Whitelisted:
 
     def __init__(self, function: Callable[..., Any], roles: Sequence[str]) -> None:
         self.function = function
-        self.given_roles = roles  # the registry validates them
+        self.declared_roles = roles  # the registry validates them
         self.roles = tuple(roles) if isinstance(roles, list | tuple) else ()
         self.module = function.__module__
         self.path = f"{function.__module__}.{function.__name__}"
@@ -81,17 +81,17 @@ class Whitelisted:
 
         Raises: BadRequestError naming the argument.
         """
-        handle, *taken = self._signature.parameters.values()
-        anything = any(p.kind is p.VAR_KEYWORD for p in taken)
-        known = {p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        handle, *parameters = self._signature.parameters.values()
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        names = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         for name in arguments:
-            if name not in known and (not anything or name == handle.name):
+            if name not in names and (not takes_any or name == handle.name):
                 raise BadRequestError(f"{self.path} has no parameter {name}.", field=name)
-        for parameter in taken:
-            needed = parameter.default is parameter.empty and parameter.name in known
+        for parameter in parameters:
+            needed = parameter.default is parameter.empty and parameter.name in names
             if needed and parameter.name not in arguments:
                 raise BadRequestError(f"{parameter.name} is missing.", field=parameter.name)
-            if parameter.name in known and parameter.name in arguments:
+            if parameter.name in names and parameter.name in arguments:
                 self._validate_type(parameter, arguments[parameter.name])
 
     def _validate_type(self, parameter: inspect.Parameter, value: Any) -> None:
@@ -271,12 +271,12 @@ def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
             yield f"{where}: it must be a plain function whose first parameter is fw"
         elif not function.is_nameable:
             yield f"{where}: its parameters must be given by name: (fw, a) and not (fw, a, /)"
-        if function.given_roles is _EVERYONE:
+        if function.declared_roles is _EVERYONE:
             continue
-        if not isinstance(function.given_roles, list | tuple):
+        if not isinstance(function.declared_roles, list | tuple):
             yield f"{where}: roles must be a list of names"
             continue
-        if not function.given_roles:  # a list that was filtered would open it to all
+        if not function.declared_roles:  # a list that was filtered would open it to all
             yield (
                 f"{where}: roles must name a role; without roles every signed-in user may call it"
             )
@@ -288,24 +288,24 @@ def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
 def _problems_of_migrations(apps: Mapping[str, tuple[DataMigration, ...]]) -> Iterator[str]:
     """Yield the problems of the data migrations of each app."""
     for app, migrations in apps.items():
-        numbered = True
+        are_numbered = True
         for each in migrations:
             where = f"{_file_of_module(each.module)}: migration {each.name}"
             if type(each.number) is not int or each.number < 1:
-                numbered = False
+                are_numbered = False
                 yield f"{where}: its number must be a whole number from 1: @migration(1)"
             if not each.is_plain:
                 yield f"{where}: it must be a plain function of fw, or of fw and cursor"
-        if not numbered:
+        if not are_numbered:
             continue
         for one, other in pairwise(migrations):
             if one.number == other.number:
                 yield f"{app}: migrations {one.name} and {other.name} have the number {one.number}"
         numbers = {each.number for each in migrations}
-        lacking = sorted(set(range(1, len(numbers) + 1)) - numbers)
-        if lacking:
+        missing = sorted(set(range(1, len(numbers) + 1)) - numbers)
+        if missing:
             yield (
-                f"{app}: migration {lacking[0]} is missing; numbers must have no gaps, and a "
+                f"{app}: migration {missing[0]} is missing; numbers must have no gaps, and a "
                 "released migration must be kept"
             )
 
@@ -336,16 +336,16 @@ def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
         try:
             module = importlib.import_module(name)
         except (Exception, SystemExit) as error:  # an app's top level may raise anything
-            problems.append(f"apps: {name} cannot be imported: {_where(error)}")
+            problems.append(f"apps: {name} cannot be imported: {_describe_import_error(error)}")
             continue
         modules.append(module)
-        problems += _mistaken(module, folder)
+        problems += _module_problems(module, folder)
     if problems:
         raise ConfigurationError(problems)
     return modules
 
 
-def _mistaken(module: ModuleType, folder: Path) -> Iterator[str]:
+def _module_problems(module: ModuleType, folder: Path) -> Iterator[str]:
     """Yield the problem of a module that is not the one of this name in the site's folder, or that
     holds nothing."""
     name = module.__name__
@@ -367,7 +367,7 @@ def _mistaken(module: ModuleType, folder: Path) -> Iterator[str]:
             return
 
 
-def _where(error: BaseException) -> str:
+def _describe_import_error(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {error.msg}"
     frame = app_frame(error)

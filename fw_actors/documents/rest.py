@@ -26,17 +26,19 @@ from fw_actors.documents.fields import (
     requested_time,
     to_ms,
 )
-from fw_actors.documents.handle import DocType, Fw, child_of, field_unknown, rows_of, shown_value
+from fw_actors.documents.handle import DocType, Fw, child_of, rows_of, shown_value, unknown_field
 from fw_actors.documents.lifecycle import authorize_action, changed_meanwhile
 from fw_actors.documents.permissions import Rights
 from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
 from fw_actors.rules.safe_output import is_secret
 
-_NEVER: Final = ("docstatus", "owner", "creation", "modified", "modified_by", "idx")
-_ECHOED: Final = ("doctype", *STANDARD, *CHILD_STANDARD)
+_NOT_WRITABLE: Final = ("docstatus", "owner", "creation", "modified", "modified_by", "idx")
+_IGNORED_IN_ROWS: Final = ("doctype", *STANDARD, *CHILD_STANDARD)
 
 
-def validated(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> dict[str, Any]:
+def validated_values(
+    fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None
+) -> dict[str, Any]:
     """Return the validated fields of a body; `doc` is the document to save, None for an insert.
 
     Raises: BadRequestError naming the key, PermissionDeniedError.
@@ -47,16 +49,16 @@ def validated(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) 
         field = meta.fields.get(key)
         if field is not None:
             _require_writable(fw, meta, field, value, base)
-            values[key] = _shaped(fw, meta, field, value, base)
+            values[key] = _validated_value(fw, meta, field, value, base)
         elif key == "name":
-            values |= _given_name(meta, value, doc)
+            values |= _validated_name(meta, value, doc)
         elif key == "doctype":
             if value != meta.name:
                 raise BadRequestError(f"doctype must be {meta.name}, as in the path.", field=key)
-        elif key in _NEVER:
+        elif key in _NOT_WRITABLE:
             raise BadRequestError(f"{key} cannot be written.", field=key)
         else:
-            raise field_unknown(meta, key)
+            raise unknown_field(meta, key)
     return values
 
 
@@ -73,7 +75,7 @@ class _Base:
         return self._cls(self._fw) if self.stored is None else self.stored
 
 
-def _given_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any]:
+def _validated_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any]:
     if not isinstance(value, str):
         raise BadRequestError("name must be text.", field="name")
     if doc is not None:
@@ -122,9 +124,9 @@ def _is_unchanged(fw: Fw, owner: Meta, field: Field, value: Any, base: DocType) 
         return False
 
 
-def _shaped(fw: Fw, owner: Meta, field: Field, value: Any, base: _Base) -> Any:
+def _validated_value(fw: Fw, owner: Meta, field: Field, value: Any, base: _Base) -> Any:
     if isinstance(field, Table):
-        return _shaped_rows(fw, owner, field, value, base)
+        return _validated_rows(fw, owner, field, value, base)
     if isinstance(field, Vault) and value == CONFIGURED:
         return dict(CONFIGURED)
     try:
@@ -134,7 +136,7 @@ def _shaped(fw: Fw, owner: Meta, field: Field, value: Any, base: _Base) -> Any:
     return value
 
 
-def _shaped_rows(
+def _validated_rows(
     fw: Fw, owner: Meta, table: Table, value: Any, base: _Base
 ) -> list[dict[str, Any]]:
     if value is None:
@@ -145,41 +147,42 @@ def _shaped_rows(
     stored = {} if base.stored is None else {r.name: r for r in rows_of(base.stored, table)}
     blank = _Base(fw, child, None)
     # Fields that the caller may not write, or even read, are kept without being sent.
-    kept = [field for field in child.meta.groups.limited if not _may_write(fw, owner, field)]
-    rows, resent = [], set[Any]()
+    unwritable = [field for field in child.meta.groups.limited if not _may_write(fw, owner, field)]
+    rows, used_names = [], set[Any]()
     for number, row in enumerate(value, 1):
         name = row.get("name")
-        known = stored.get(name) if isinstance(name, str) else None
-        before = blank if known is None else _Base(fw, child, known)
+        stored_row = stored.get(name) if isinstance(name, str) else None
+        base_of_row = blank if stored_row is None else _Base(fw, child, stored_row)
         try:
-            shaped = _shaped_row(fw, owner, child.meta, row, before)
+            values = _validated_row(fw, owner, child.meta, row, base_of_row)
         except (BadRequestError, ValidationError) as error:
             error.locate(table.name, number)
             raise
-        source = blank if known is None or name in resent else before  # sent twice: a new row
-        rows.append({**{field.name: source.doc.__dict__[field.name] for field in kept}, **shaped})
-        resent.add(name)
+        is_new = stored_row is None or name in used_names  # sent twice: the second is a new row
+        source = (blank if is_new else base_of_row).doc
+        rows.append({**{field.name: source.__dict__[field.name] for field in unwritable}, **values})
+        used_names.add(name)
     return rows
 
 
-def _shaped_row(
+def _validated_row(
     fw: Fw, owner: Meta, meta: Meta, row: Mapping[str, Any], before: _Base
 ) -> dict[str, Any]:
     """Return the fields of a row that its writer may write."""
-    shaped: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in row.items():
         field = meta.fields.get(key)
         if field is not None:
             _require_writable(fw, owner, field, value, before)
             if _may_write(fw, owner, field):
-                shaped[key] = _shaped(fw, owner, field, value, before)
+                values[key] = _validated_value(fw, owner, field, value, before)
         elif key == "name":
             if not isinstance(value, str | None):
                 raise BadRequestError("A row's name must be text.", field=key)
-            shaped[key] = value
-        elif key not in _ECHOED:  # a row may be sent back as it was read
-            raise field_unknown(meta, key)
-    return shaped
+            values[key] = value
+        elif key not in _IGNORED_IN_ROWS:  # a row may be sent back as it was read
+            raise unknown_field(meta, key)
+    return values
 
 
 DEFAULT_LIMIT: Final = 20
@@ -190,7 +193,7 @@ MAX_LIST_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True)
-class Described:
+class DocTypeDescription:
     """A DocType as available to a user: the actions, and JSON Schemas of requests and responses."""
 
     doctype: str
@@ -206,7 +209,7 @@ def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str
 
     Raises: ValidationError if the rows have more than `MAX_LIST_BYTES`.
     """
-    meta = _open(fw, doctype)
+    meta = _meta_of(fw, doctype)
     fw.rights.require(meta, "list")
     filters = listing.get("filters", [])
     if not isinstance(filters, list):
@@ -220,21 +223,21 @@ def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str
     if start < 0:
         raise BadRequestError("start must be 0 or more.", field="start")
     matching = query.Query(fw, meta, filters, ignore_permissions=False)
-    data = matching.rows(fields, listing.get("order_by"), limit, start, most_bytes=MAX_LIST_BYTES)
-    short = len(data) < limit and (data or not start)  # the page shows the total
-    return {"data": data, "total": start + len(data) if short else matching.count()}
+    data = matching.rows(fields, listing.get("order_by"), limit, start, max_bytes=MAX_LIST_BYTES)
+    is_last = len(data) < limit and (data or not start)  # the page shows the total
+    return {"data": data, "total": start + len(data) if is_last else matching.count()}
 
 
 def read(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     """Return the document as the user may see it."""
-    _open(fw, doctype)
+    _meta_of(fw, doctype)
     return shown(fw, fw.get_doc(doctype, name))
 
 
 def insert(fw: Fw, doctype: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Insert a document; with `submit: true` next to the fields, also submit it."""
     doc, submit = _new(fw, doctype, body)
-    fw.documents.insert(fw, doc, ignore_permissions=False, alone=True)
+    fw.documents.insert(fw, doc, ignore_permissions=False, savepoint=False)
     if submit:
         doc.submit()
     return shown(fw, doc)
@@ -242,7 +245,7 @@ def insert(fw: Fw, doctype: str, body: Mapping[str, Any]) -> dict[str, Any]:
 
 def save(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Save the changed fields; with `modified` in the body, only if that is the stored version."""
-    meta = _open(fw, doctype)
+    meta = _meta_of(fw, doctype)
     fw.rights.require(meta, "write")
     doc, stored = fw.documents.load_for_save(fw, doctype, name)
     _change(fw, doc, body)
@@ -250,7 +253,7 @@ def save(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, 
     return shown(fw, doc)
 
 
-def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) -> DocType:
+def proposed_document(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) -> DocType:
     """Return the document that an insert (`name` None) or a save would write, without writing.
 
     For slow work before the transaction.
@@ -261,7 +264,7 @@ def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) ->
         new = _new(fw, doctype, body)[0]
         permissions.require_write(fw, new)
         return new
-    meta = _open(fw, doctype)
+    meta = _meta_of(fw, doctype)
     fw.rights.require(meta, "write")
     stored: DocType = fw.get_doc(doctype, name)
     doc = rows.clone(stored)
@@ -274,7 +277,7 @@ def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) ->
 
 def submit(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[str, Any]:
     """Submit a draft; with a version (`version_of`), only if that is the stored one."""
-    meta = _open(fw, doctype)
+    meta = _meta_of(fw, doctype)
     fw.rights.require(meta, "submit")
     doc = fw.documents.load_for_save(fw, doctype, name)[0]
     require_version(doc, version)
@@ -283,7 +286,7 @@ def submit(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[
 
 def cancel(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[str, Any]:
     """Cancel a submitted document; `version` as for `submit`."""
-    meta = _open(fw, doctype)
+    meta = _meta_of(fw, doctype)
     fw.rights.require(meta, "cancel")
     doc = fw.documents.load_for_save(fw, doctype, name)[0]
     require_version(doc, version)
@@ -292,7 +295,7 @@ def cancel(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[
 
 def delete(fw: Fw, doctype: str, name: str, version: int | None = None) -> dict[str, Any]:
     """Delete a document; `version` as for `submit`."""
-    meta = _open(fw, doctype)
+    meta = _meta_of(fw, doctype)
     fw.rights.require(meta, "delete")
     fw.documents.registry.tables[doctype].lock_exclusive(fw.tx, name)
     doc = fw.get_doc(doctype, name)
@@ -305,7 +308,7 @@ def rename(
     fw: Fw, doctype: str, name: str, body: Mapping[str, Any], version: int | None = None
 ) -> dict[str, Any]:
     """Rename a document to the `name` in the body; `version` as for `submit`."""
-    meta = _open(fw, doctype)
+    meta = _meta_of(fw, doctype)
     for key in body:
         if key != "name":
             raise BadRequestError(f"A rename takes only name, not {key[:60]}.", field=key[:60])
@@ -327,7 +330,7 @@ def export(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
 
     Password and Vault fields, and fields that are omitted from events, are absent (D-16).
     """
-    meta = _open(fw, doctype)
+    meta = _meta_of(fw, doctype)
     fw.rights.require(meta, "export")
     return _without_secrets(meta, shown(fw, fw.get_doc(doctype, name)))
 
@@ -342,15 +345,15 @@ def _without_secrets(meta: Meta, values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def described(fw: Fw) -> list[Described]:
+def describe_doctypes(fw: Fw) -> list[DocTypeDescription]:
     """Return the DocTypes that the user may use, each with its actions and schemas."""
     rights = fw.rights
-    found = []
+    descriptions = []
     for meta in sorted(fw.documents.registry.metas.values(), key=lambda meta: meta.name):
         actions = frozenset(a for a in ACTIONS if _is_possible(meta, a, rights))
         if actions and not meta.child and not rights.excludes(meta):
-            found.append(
-                Described(
+            descriptions.append(
+                DocTypeDescription(
                     meta.name,
                     actions,
                     shown=schema.shown(meta, rights),
@@ -359,7 +362,7 @@ def described(fw: Fw) -> list[Described]:
                     saved=schema.accepted(meta, rights, new=False),
                 )
             )
-    return found
+    return descriptions
 
 
 def _is_possible(meta: Meta, action: str, rights: Rights) -> bool:
@@ -388,7 +391,7 @@ def _without_hidden(fw: Fw, owner: Meta, meta: Meta, values: dict[str, Any]) -> 
     return values
 
 
-def _open(fw: Fw, doctype: str) -> Meta:
+def _meta_of(fw: Fw, doctype: str) -> Meta:
     """Return the Meta; refuse a child DocType, and a DocType that the user's scopes exclude."""
     meta = fw.documents.registry.meta(doctype)
     if meta.child:
@@ -399,7 +402,7 @@ def _open(fw: Fw, doctype: str) -> Meta:
 
 def _new(fw: Fw, doctype: str, body: Mapping[str, Any]) -> tuple[DocType, bool]:
     """Return the document to insert from a body, and whether to submit it."""
-    meta = _open(fw, doctype)
+    meta = _meta_of(fw, doctype)
     body = dict(body)
     submit = body.pop("submit", False) if "submit" not in meta.fields else False
     if not isinstance(submit, bool):
@@ -407,7 +410,7 @@ def _new(fw: Fw, doctype: str, body: Mapping[str, Any]) -> tuple[DocType, bool]:
     fw.rights.require(meta, "create")
     if submit:
         fw.rights.require(meta, "submit")
-    doc: DocType = meta.cls(fw, validated(fw, meta, body, None))
+    doc: DocType = meta.cls(fw, validated_values(fw, meta, body, None))
     return doc, submit
 
 
@@ -416,7 +419,7 @@ def _change(fw: Fw, doc: DocType, body: Mapping[str, Any]) -> None:
     body = dict(body)
     if "modified" in body:
         require_version(doc, version_of(body.pop("modified")))
-    for key, value in validated(fw, doc.meta, body, doc).items():
+    for key, value in validated_values(fw, doc.meta, body, doc).items():
         setattr(doc, key, value)
 
 

@@ -52,20 +52,20 @@ def load(documents: Documents, fw: Fw, doctype: str, name: str, *, lock: bool = 
 
 def clone(doc: DocType) -> DocType:
     """Return another object of the same stored document."""
-    made = _copied(doc)
+    copy = _copy_of(doc)
     for field in doc.meta.tables:
-        made.__dict__[field.name] = [_copied(row) for row in rows_of(doc, field)]
-    return made
+        copy.__dict__[field.name] = [_copy_of(row) for row in rows_of(doc, field)]
+    return copy
 
 
-def _copied(doc: DocType) -> DocType:
+def _copy_of(doc: DocType) -> DocType:
     assert doc._stored is not None
-    made = type(doc).__new__(type(doc))
-    state = made.__dict__
+    copy = type(doc).__new__(type(doc))
+    state = copy.__dict__
     state.update(doc.__dict__)
     for name, read in doc.meta.groups.decoded:
         state[name] = read(doc._stored[name])  # a copy: a JSON value may be changed in place
-    return made
+    return copy
 
 
 def _load_rows(documents: Documents, fw: Fw, doc: DocType, field: Table) -> list[DocType]:
@@ -92,14 +92,14 @@ def update(documents: Documents, tx: Tx, doc: DocType, stored: DocType) -> None:
     row = _row_of(documents, doc)
     table = documents.registry.tables[doc.doctype]
     if not table.replace(tx, doc.name or "", row, stored._stored or {}):
-        raise _written_by_hook(doc)
+        raise _conflict_with_hook(doc)
     doc._stored = row
     for field in doc.meta.tables:
         before = {row.name or "": row for row in rows_of(stored, field)}
         _write_children(documents, tx, doc, field, before)
 
 
-def _written_by_hook(doc: DocType) -> ConflictError:
+def _conflict_with_hook(doc: DocType) -> ConflictError:
     """Return the error for a document whose row, which is locked, was written by its own hook."""
     return ConflictError(
         f"{doc.doctype} {doc.name} cannot be written: a hook has already written it through "
@@ -119,7 +119,7 @@ def delete(documents: Documents, tx: Tx, doc: DocType) -> None:
         child = _child_table(documents, field)
         child.delete_child_rows(tx, doc.name or "", doc.doctype, field.name)
     if not documents.registry.tables[doc.doctype].delete(tx, doc.name or ""):
-        raise _written_by_hook(doc)
+        raise _conflict_with_hook(doc)
 
 
 def assign(doc: DocType, name: object, value: Any) -> Field:
@@ -140,7 +140,7 @@ def write_field(documents: Documents, tx: Tx, doc: DocType, field: Field) -> Non
     assert doc._stored is not None
     row_id = _row_id(documents, doc)
     if isinstance(field, Vault):
-        value = _sealed(documents, doc, field, row_id)
+        value = _sealed_value(documents, doc, field, row_id)
     else:
         value = field.to_store(doc.__dict__[field.name])
     values = {
@@ -162,28 +162,28 @@ def _write_children(
 ) -> None:
     """Update the stored rows `before`, by name, to the document's current rows."""
     table = _child_table(documents, field)
-    gone, added = dict(before), []
+    obsolete, added = dict(before), []
     for index, row in enumerate(rows_of(doc, field), start=1):
-        old = gone.pop(row.name or "", None)
+        old = obsolete.pop(row.name or "", None)
         if old is None:
             row.name = random_name(documents.entropy)  # because another parent's row may have it
         row.parent, row.parenttype, row.parentfield = doc.name, doc.doctype, field.name
         row.idx, row.docstatus = index, doc.docstatus
-        origin = (doc.modified_by, doc.modified) if old is None else (old.owner, old.creation)
-        row.owner, row.creation = origin
+        created = (doc.modified_by, doc.modified) if old is None else (old.owner, old.creation)
+        row.owner, row.creation = created
         if old is not None and _is_untouched(row, old):
             continue
-        made = _changed_row(documents, doc, row, old)
-        if made is None:
+        content = _changed_row(documents, doc, row, old)
+        if content is None:
             continue
-        row._stored = made
+        row._stored = content
         if old is not None and not table.has_unique:
-            table.update(tx, str(row.name), made, old._stored or {})
+            table.update(tx, str(row.name), content, old._stored or {})
             continue
         if old is not None:  # two rows may swap values: delete both before inserting either
-            gone[str(row.name)] = old
-        added.append(made)
-    for name in gone:
+            obsolete[str(row.name)] = old
+        added.append(content)
+    for name in obsolete:
         table.delete(tx, name)
     table.insert_many(tx, added)
 
@@ -201,11 +201,11 @@ def _changed_row(
     kept."""
     if old is not None:
         row.modified, row.modified_by = old.modified, old.modified_by
-    made = _row_of(documents, row)
-    if old is not None and made == old._stored:
+    content = _row_of(documents, row)
+    if old is not None and content == old._stored:
         return None
     row.modified, row.modified_by = doc.modified, doc.modified_by
-    return {**made, "modified": _ms(doc.modified), "modified_by": doc.modified_by}
+    return {**content, "modified": _ms(doc.modified), "modified_by": doc.modified_by}
 
 
 def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
         row[name] = write(state[name])
     row[ROW_ID] = row_id = _row_id(documents, doc)
     for field in groups.sealed:
-        row[field.name] = _sealed(documents, doc, field, row_id)
+        row[field.name] = _sealed_value(documents, doc, field, row_id)
     return row
 
 
@@ -230,7 +230,7 @@ def _row_id(documents: Documents, doc: DocType) -> str | None:
     return row_id
 
 
-def _sealed(documents: Documents, doc: DocType, field: Vault, row_id: Any) -> Any:
+def _sealed_value(documents: Documents, doc: DocType, field: Vault, row_id: Any) -> Any:
     value = doc.__dict__[field.name]
     if isinstance(value, dict):
         return doc._stored[field.name] if doc._stored else None
@@ -263,7 +263,7 @@ class RowInserter:
     def reading(
         self,
         select: Callable[[Sequence[sa.ColumnElement[Any]]], sa.Select[Any]],
-        **found: sa.ColumnElement[Any],
+        **read_values: sa.ColumnElement[Any],
     ) -> sa.Insert:
         """Return an insert that reads values from another row.
 
@@ -272,25 +272,23 @@ class RowInserter:
 
         Args:
             select: makes the query for that row; if there is none, nothing is inserted.
-            found: the values that are read.
+            read_values: the values that are read.
         """
         table = self._table.c
-        values = [found.get(n, sa.bindparam(n, type_=table[n].type)) for n in self._names]
+        values = [read_values.get(n, sa.bindparam(n, type_=table[n].type)) for n in self._names]
         return sa.insert(self._table).from_select(list(self._names), select(values))
 
     def insert(self, tx: Tx, name: str, owner: str, **values: Any) -> None:
         """Write a row for `owner`; `values` as the columns hold them. Raises: UniqueViolation."""
         tx.run(self._insert, name=name, **standard_columns(tx, owner), **values)
 
-    def insert_many(
-        self, tx: Tx, owner: str, written: Sequence[tuple[str, dict[str, Any]]]
-    ) -> None:
+    def insert_many(self, tx: Tx, owner: str, rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """Write rows for `owner`, each given as its name and values. Raises: UniqueViolation."""
-        if len(written) == 1:
-            self.insert(tx, written[0][0], owner, **written[0][1])
+        if len(rows) == 1:
+            self.insert(tx, rows[0][0], owner, **rows[0][1])
             return
         standard = standard_columns(tx, owner)
-        tx.run_many(self._insert, [{"name": name, **standard, **row} for name, row in written])
+        tx.run_many(self._insert, [{"name": name, **standard, **row} for name, row in rows])
 
 
 def standard_columns(tx: Tx, owner: str) -> dict[str, Any]:
@@ -340,18 +338,18 @@ def rename(
         raise DuplicateError(f"{meta.name} {name} already exists.", field="name")
     values: dict[str, Any] = {"name": name}
     if meta.naming.kind == "field":
-        values[meta.naming.field] = _accepted(doc, name)
+        values[meta.naming.field] = _accepted_name(doc, name)
     documents.registry.tables[meta.name].set_columns(tx, old, values)
     doc.__dict__.update(values)
     doc._stored = {**(doc._stored or {}), **values}
-    _carry_children(documents, tx, doc, old, name)
-    _carry_links(documents, tx, doc, old, name)
+    _rename_in_children(documents, tx, doc, old, name)
+    _rename_in_links(documents, tx, doc, old, name)
     if meta.naming.kind == "field":
         check_value(documents, tx, doc, meta.fields[meta.naming.field], ignore_permissions)
     return name
 
 
-def _accepted(doc: DocType, name: str) -> object:
+def _accepted_name(doc: DocType, name: str) -> object:
     field = doc.meta.fields[doc.meta.naming.field]
     try:
         return field.to_store(field.accept(name))
@@ -359,7 +357,7 @@ def _accepted(doc: DocType, name: str) -> object:
         raise ValidationError(str(error), field=field.name) from None
 
 
-def _carry_children(documents: Documents, tx: Tx, doc: DocType, old: str, new: str) -> None:
+def _rename_in_children(documents: Documents, tx: Tx, doc: DocType, old: str, new: str) -> None:
     for field in doc.meta.tables:
         table = documents.registry.tables[child_of(field).meta.name].table
         c = table.c
@@ -372,7 +370,7 @@ def _carry_children(documents: Documents, tx: Tx, doc: DocType, old: str, new: s
             row._stored = {**row._stored, "parent": new} if row._stored else None
 
 
-def _carry_links(documents: Documents, tx: Tx, doc: DocType, old: str, new: str) -> None:
+def _rename_in_links(documents: Documents, tx: Tx, doc: DocType, old: str, new: str) -> None:
     """Update the object's own links, and those of its rows, that lead to the document itself."""
     own = [doc, *(row for table in doc.meta.tables for row in rows_of(doc, table))]
     for linking, field in fields_linking_to(documents, doc.doctype):

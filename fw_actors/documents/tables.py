@@ -62,8 +62,8 @@ def _index_name(kind: str, meta: Meta, *columns: str) -> str:
     return f"{name[:_PREFIX_CHARACTERS]}_{digest}"
 
 
-def stale_indexes(meta: Meta, declared: Container[str], there: Iterable[str]) -> list[str]:
-    """Return the indexes among `there` that are to be dropped; `declared` are those of `meta`.
+def stale_indexes(meta: Meta, declared: Container[str], existing: Iterable[str]) -> list[str]:
+    """Return the indexes among `existing` that are to be dropped; `declared` are those of `meta`.
 
     These are unique indexes that are no longer declared, because they would still refuse documents,
     and `former_indexes`. Other indexes only cost a little time and are kept.
@@ -74,7 +74,7 @@ def stale_indexes(meta: Meta, declared: Container[str], there: Iterable[str]) ->
     former = {_index_name("by", meta, *columns) for columns in meta.former_indexes}
     return sorted(
         name
-        for name in there
+        for name in existing
         if name in former or (name.startswith(prefixes) and name not in declared)
     )
 
@@ -115,13 +115,13 @@ class DocTable:
             sa.insert(self.table).values({n: sa.bindparam(n) for n in self.names})
         )
         self._updates: dict[tuple[tuple[str, ...], bool], Statement] = {}
-        found = sa.select(*columns).where(c.name == sa.bindparam("key"))
-        named = sa.select(c.name).where(c.name == sa.bindparam("key"))
-        self._select, self._exists = Statement(found), Statement(named)
+        row = sa.select(*columns).where(c.name == sa.bindparam("key"))
+        name_of_row = sa.select(c.name).where(c.name == sa.bindparam("key"))
+        self._select, self._exists = Statement(row), Statement(name_of_row)
         # Row locks; SQLite ignores them, since it has one writer.
-        self._select_locked = Statement(found.with_for_update(key_share=True))
-        self._select_shared = Statement(named.with_for_update(read=True, key_share=True))
-        self._select_exclusive = Statement(named.with_for_update())
+        self._select_locked = Statement(row.with_for_update(key_share=True))
+        self._select_shared = Statement(name_of_row.with_for_update(read=True, key_share=True))
+        self._select_exclusive = Statement(name_of_row.with_for_update())
         self._delete = Statement(sa.delete(self.table).where(c.name == sa.bindparam("key")))
         if meta.child:
             parent = sa.and_(
@@ -278,21 +278,21 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
     all_tables = list(tables)
     # Checked first: CREATE INDEX waits for every writer, even if the index already exists.
     layouts = tx.layouts([each.table.name for each in all_tables])
-    for each, (present, there) in zip(all_tables, layouts, strict=True):
-        if not present:
+    for each, (columns, existing_indexes) in zip(all_tables, layouts, strict=True):
+        if not columns:
             tx.run(each.creation)
-        missing = [c for c in each.table.columns if present and c.name not in present]
+        missing = [c for c in each.table.columns if columns and c.name not in columns]
         for column in missing:
             tx.run(AddColumn(column))
-        found = list(type_problems(each.meta, present))
-        if present and not found:
+        new_problems = list(type_problems(each.meta, columns))
+        if columns and not new_problems:
             _empty_unique(tx, each)
-        found += _make_indexes(tx, each, there)
-        problems += [f"{each.meta.cls.__module__}: {text}" for text in found]
-        stale = stale_indexes(each.meta, each.indexes, there)
+        new_problems += _make_indexes(tx, each, existing_indexes)
+        problems += [f"{each.meta.cls.__module__}: {text}" for text in new_problems]
+        stale = stale_indexes(each.meta, each.indexes, existing_indexes)
         for name in stale:
             tx.run(DropIndex(sa.Index(name)))
-        if stale or missing or not present:
+        if stale or missing or not columns:
             changed.append(each.table.name)
     if problems:
         raise ConfigurationError(problems)
@@ -308,9 +308,9 @@ def _empty_unique(tx: Tx, table: DocTable) -> None:
         tx.run(statement)
 
 
-def _make_indexes(tx: Tx, table: DocTable, there: Container[str]) -> Iterable[str]:
+def _make_indexes(tx: Tx, table: DocTable, existing: Container[str]) -> Iterable[str]:
     for name in _in_order_of_creation(tx, table):
-        if name in there:
+        if name in existing:
             continue
         try:
             with tx.savepoint():
@@ -320,15 +320,16 @@ def _make_indexes(tx: Tx, table: DocTable, there: Container[str]) -> Iterable[st
             columns = ", ".join(column.name for column in index.columns)
             yield (
                 f"class {table.meta.cls.__name__}: {columns}: it cannot be unique, since stored "
-                f"documents share a value{_sharing(tx, table, index)}; change these first"
+                f"documents share a value{_example_of_duplicates(tx, table, index)}; change these "
+                "first"
             )
 
 
-def _sharing(tx: Tx, table: DocTable, index: sa.Index) -> str:
+def _example_of_duplicates(tx: Tx, table: DocTable, index: sa.Index) -> str:
     """Return the names of two rows that a unique index cannot both hold, as an example."""
     columns = [table.table.c[column.name] for column in index.columns]
     name = table.table.c.name
-    found = tx.one(
+    names = tx.one(
         sa.select(sa.func.min(name), sa.func.max(name))
         .where(*(column.is_not(None) for column in columns))
         .group_by(*columns)
@@ -336,7 +337,7 @@ def _sharing(tx: Tx, table: DocTable, index: sa.Index) -> str:
         .order_by(sa.func.min(name))
         .limit(1)
     )
-    return "" if found is None else f", such as {found[0]} and {found[1]}"
+    return "" if names is None else f", such as {names[0]} and {names[1]}"
 
 
 def _in_order_of_creation(tx: Tx, table: DocTable) -> Iterator[str]:
@@ -367,13 +368,13 @@ def split_by_index(meta: Meta, filters: Iterable[Any]) -> tuple[list[Any], list[
     indexes = [*meta.index_together, *(names for names, _ in meta.partial_indexes)]
     ordered = [set(names[:-1]) for names in indexes if names[-1] == _CREATION]
     best = max((names for names in ordered if names <= equal), key=len, default=set())
-    sought: list[Any] = []
-    rest: list[Any] = []
+    indexed: list[Any] = []
+    others: list[Any] = []
     for each in filters:
         of_index = _is_equality(each) and each[0] in best
         of_time = isinstance(each, list | tuple) and each and each[0] == _CREATION
-        (sought if of_index or of_time else rest).append(each)
-    return sought, rest
+        (indexed if of_index or of_time else others).append(each)
+    return indexed, others
 
 
 def is_selective(meta: Meta, filters: Sequence[Any]) -> bool:

@@ -182,18 +182,19 @@ def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
     for doctype, field in fields_linking_to(documents, doc.doctype):
         c = documents.registry.tables[doctype].table.c
         child = documents.registry.metas[doctype].child
-        whose = (c.parenttype, c.parent) if child else (sa.literal(doctype), c.name)
-        found = tx.one(
-            sa.select(*whose)
+        parent_or_self = (c.parenttype, c.parent) if child else (sa.literal(doctype), c.name)
+        row = tx.one(
+            sa.select(*parent_or_self)
             .where(
-                c[field.name] == doc.name, ~sa.and_(whose[0] == doc.doctype, whose[1] == doc.name)
+                c[field.name] == doc.name,
+                ~sa.and_(parent_or_self[0] == doc.doctype, parent_or_self[1] == doc.name),
             )
-            .order_by(*whose)
+            .order_by(*parent_or_self)
             .limit(1)
         )
-        if found is not None:
-            is_readable = documents.may_read(doc._fw, *found)
-            linking = f"{found[0]} {found[1]}" if is_readable else "Another document"
+        if row is not None:
+            is_readable = documents.may_read(doc._fw, *row)
+            linking = f"{row[0]} {row[1]}" if is_readable else "Another document"
             raise ConflictError(f"{linking} links to {doc.doctype} {doc.name}.")
 
 

@@ -127,7 +127,7 @@ ASVS_DATA: Final = (
     Mutation(
         "unknown fields of a document pass",
         "fw_actors/documents/rest.py",
-        "        else:\n            raise field_unknown(meta, key)\n    return values\n",
+        "        else:\n            raise unknown_field(meta, key)\n    return values\n",
         "    return values\n",
         "tests/fw_actors/documents/test_rest.py::test_rest_insert_refuses_wrong_body_shape_and_names_key",
     ),
@@ -156,7 +156,7 @@ ASVS_DATA: Final = (
     Mutation(
         "a refused write is partly committed",
         "fw_actors/documents/lifecycle.py",
-        "with nullcontext() if alone else fw.tx.savepoint():",
+        "with fw.tx.savepoint() if savepoint else nullcontext():",
         "with nullcontext():",
         "tests/fw_actors/documents/test_lifecycle.py::test_hook_exception_rolls_back_insert",
     ),
@@ -378,7 +378,7 @@ ASVS_DATA: Final = (
     Mutation(
         "the rows of a list may hold any number of bytes",
         "fw_actors/documents/rest.py",
-        ", start, most_bytes=MAX_LIST_BYTES)",
+        ", start, max_bytes=MAX_LIST_BYTES)",
         ", start)",
         "tests/security/test_searches.py::test_list_of_long_texts_is_refused_with_limit_field",
     ),

@@ -122,7 +122,7 @@ DELIVERY: Final = (
     Mutation(
         "a list may hold any number of bytes",
         "fw_actors/documents/query.py",
-        "        if held > max_bytes:",
+        "        if size > max_bytes:",
         "        if False:",
         "tests/fw_actors/documents/test_rest.py",
     ),

@@ -54,13 +54,20 @@ class ExportPages(FramedPages):
             fw.rights.require(meta, "list")
             fw.rights.require(meta, "export")
             columns = columns_of(fw, meta)
-            found = list_page(
-                fw, doctype, query_filters(fw, meta, query), columns, query_order(query),
-                MAX_COUNTED_ROWS, 0,
-                state_conditions(fw, self._gateway.account_states, doctype, query),
-            )  # fmt: skip
-            rows = ([row[name] for name in columns] for row in found.rows)
-            return csv_bytes(chain([columns], rows)), found.more
+            page = list_page(
+                fw,
+                doctype,
+                query_filters(fw, meta, query),
+                columns,
+                order_by=query_order(query),
+                limit=MAX_COUNTED_ROWS,
+                start=0,
+                further_conditions=state_conditions(
+                    fw, self._gateway.account_states, doctype, query
+                ),
+            )
+            rows = ([row[name] for name in columns] for row in page.rows)
+            return csv_bytes(chain([columns], rows)), page.more
 
         content, more = await self._gateway.read(exchange.known_caller, read, exchange.request_id)
         name = f"{doctype} (first {MAX_COUNTED_ROWS}).csv" if more else f"{doctype}.csv"

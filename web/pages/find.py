@@ -113,7 +113,11 @@ def _containing(fw: Fw, meta: Meta, text: str) -> HitsOfDocType:
         fields = ["name", *_titles(fw, meta)]
         query.narrow(MAX_SEARCHED_DOCUMENTS, filters, fields)
         rows, _ = query.page(
-            fields, DEFAULT_ORDER, MAX_HITS_PER_DOCTYPE + 1, 0, MAX_HITS_PER_DOCTYPE + 1
+            fields,
+            DEFAULT_ORDER,
+            limit=MAX_HITS_PER_DOCTYPE + 1,
+            start=0,
+            max_count=MAX_HITS_PER_DOCTYPE + 1,
         )
         hits = tuple(_hit(meta, row) for row in rows)
     else:

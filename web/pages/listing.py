@@ -232,10 +232,10 @@ def listing(
         doctype,
         filters,
         list(dict.fromkeys(("name", *columns, *sorted(fields_beside(meta, columns))))),
-        query_order(query),
-        PAGE_SIZE,
-        (number - 1) * PAGE_SIZE,
-        conditions,
+        order_by=query_order(query),
+        limit=PAGE_SIZE,
+        start=(number - 1) * PAGE_SIZE,
+        further_conditions=conditions,
     )
     path = list_path(doctype)
     kept = {k: v for k, v in query.items() if v and k != PAGE}

@@ -31,13 +31,15 @@ class DescriptionRoutes:
 
     async def document(self, exchange: Exchange) -> Response:
         """Describe every operation as OpenAPI 3.1, and a signed-in user's DocTypes."""
-        generic = await self._made()
+        generic = await self._generic_document()
         if exchange.caller is None:
             return Response(self._for_guests)
-        found = await self._gateway.read(exchange.caller, rest.described, exchange.request_id)
-        return Response(await trio.to_thread.run_sync(_encoded_with, generic, found))
+        doctypes = await self._gateway.read(
+            exchange.caller, rest.describe_doctypes, exchange.request_id
+        )
+        return Response(await trio.to_thread.run_sync(_encoded_with, generic, doctypes))
 
-    async def _made(self) -> Mapping[str, Any]:
+    async def _generic_document(self) -> Mapping[str, Any]:
         """Return the description of the operations, without DocTypes.
 
         It is made on first use, so that a start need not wait for it, and in a thread, because it
@@ -45,8 +47,8 @@ class DescriptionRoutes:
         """
         async with self._making:
             if self._generic is None:
-                made = await trio.to_thread.run_sync(self._describe)
-                self._generic, self._for_guests = made, encode(made)
+                document = await trio.to_thread.run_sync(self._describe)
+                self._generic, self._for_guests = document, encode(document)
             return self._generic
 
     def _describe(self) -> dict[str, Any]:
@@ -55,7 +57,7 @@ class DescriptionRoutes:
         return openapi.describe([*self._described, *self.routes()], self._site)
 
 
-def _encoded_with(generic: Mapping[str, Any], found: Sequence[rest.Described]) -> bytes:
+def _encoded_with(generic: Mapping[str, Any], doctypes: Sequence[rest.DocTypeDescription]) -> bytes:
     from web import openapi
 
-    return encode(openapi.with_documents(generic, found))
+    return encode(openapi.with_documents(generic, doctypes))

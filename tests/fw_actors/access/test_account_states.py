@@ -143,7 +143,10 @@ async def fill(site: VirtualSite) -> None:
 async def chosen(site: VirtualSite, condition: AccountCondition) -> list[str]:
     def names(fw: Any) -> list[str]:
         also = states_of(site).conditions(fw.tx, condition)
-        page = list_page(fw, "User", [], ["name"], "name asc", 50, 0, also)
+        page = list_page(
+            fw, "User", [], ["name"], order_by="name asc", limit=50, start=0,
+            further_conditions=also,
+        )  # fmt: skip
         return [row["name"] for row in page.rows]
 
     return await site.do(names)

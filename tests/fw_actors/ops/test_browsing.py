@@ -140,6 +140,8 @@ async def test_list_page_asks_for_the_permissions_of_the_list(ten: VirtualSite) 
     with pytest.raises(PermissionDeniedError):
         await listed(ten, user="wendy")
     with pytest.raises(BadRequestError):
-        await ten.do(lambda fw: list_page(fw, "Has Role", (), ["name"], None, 3, 0))
+        await ten.do(
+            lambda fw: list_page(fw, "Has Role", (), ["name"], order_by=None, limit=3, start=0)
+        )
     with pytest.raises(BadRequestError, match="no field secret"):
         await listed(ten, ["secret", "=", "x"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -381,8 +382,8 @@ async def test_delivery_pages_are_read_in_index_order(
     fields = ["name", "event", "status"]
 
     def explained(fw: Any) -> list[Access]:
-        arguments = (fw, "Webhook Delivery", filters, fields, None, 50, 0)
-        return accesses(fw.tx, lambda: list_page(*arguments))
+        page = partial(list_page, fw, "Webhook Delivery", filters, fields)
+        return accesses(fw.tx, lambda: page(order_by=None, limit=50, start=0))
 
     found = await site.do(explained)
     read = [each for each in found if each.table == "doc_webhook_delivery"]
