@@ -105,11 +105,11 @@ def invite(
 
 
 def _unknown(site: Site, fw: Fw, email: str) -> bool:
-    from fw_actors.access.users import named
+    from fw_actors.access.users import find_user
     from fw_actors.errors import NotFoundError
 
     try:
-        named(fw, site.accounts, email)
+        find_user(fw, site.accounts, email)
     except NotFoundError:
         return True
     return False
@@ -208,7 +208,7 @@ def sessions(
         user = str(known_user(site, fw, account).name)
         operations = _administration(context, site)
         if handle is not None:
-            operations.revoke_session(fw, user, handle, site.config.auth.session_idle_days)
+            operations.revoke_session(fw, user, handle)
             return {"user": user, "sessionsEnded": 1}
         ended = operations.revoke_sessions(fw, user, keys)
         result = {"user": user, "sessionsEnded": ended.sessions}
@@ -227,8 +227,7 @@ def _listed(context: CommandContext, account: str) -> list[dict[str, Any]]:
 
     def read(site: Site, fw: Fw) -> list[Any]:
         user = str(known_user(site, fw, account).name)
-        idle_days = site.config.auth.session_idle_days
-        return list(_administration(context, site).sessions(fw, user, idle_days))
+        return list(_administration(context, site).sessions(fw, user))
 
     return [
         {

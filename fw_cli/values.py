@@ -281,11 +281,11 @@ def known_user(site: Site, fw: Fw, user: str) -> Any:
 
     Raises: CommandFailed suggesting the nearest names and addresses.
     """
-    from fw_actors.access.users import named
+    from fw_actors.access.users import find_user
     from fw_actors.errors import NotFoundError
 
     try:
-        return named(fw, site.accounts, user)
+        return find_user(fw, site.accounts, user)
     except NotFoundError as error:
         rows = fw.get_all("User", fields=["name", "email"], limit=_MAX_COMPARED_NAMES)
         known = [row[field] for row in rows for field in ("name", "email")]

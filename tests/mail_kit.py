@@ -128,7 +128,7 @@ class MailSite(SiteWithAccounts):
     async def recover(self, usr: str, address: str = ADDRESS) -> str:
         """Ask for a recovery and wait for the mail; its token."""
         before = len(self.transport.links())
-        await self.recovery.ask(usr, address)
+        await self.recovery.request_link(usr, address)
         return token_of(await self.transport.next_link(before))
 
     def drain(self, seconds: float) -> None:

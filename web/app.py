@@ -363,8 +363,8 @@ class FrontEnd:
                 raise error
             expected = InternalError(exchange.request_id)
             self._note_defect(exchange.request, error, exchange.request_id)
-        scrub = self._settings.scrubber.scrub_unless_given
-        expected = expected.reworded(lambda text: scrub(text, exchange.given_texts))
+        scrub = self._settings.scrubber.scrub_unless_sent
+        expected = expected.reworded(lambda text: scrub(text, exchange.sent_texts))
         if expected.extra.get("reason") == QUERY_TIMEOUT:
             route = UNROUTED if exchange.route is None else exchange.route.rule
             self._log.warning("web.query_timeout", request_id=exchange.request_id, route=route)

@@ -74,7 +74,7 @@ class Exchange:
         """Return an argument of the path."""
         return str((self.request.view_args or {})[name])
 
-    def given_texts(self) -> str:
+    def sent_texts(self) -> str:
         """Return all texts that the client has sent, as sent and decoded, to search in them."""
         request = self.request
         target = request.scope.get("raw_path", b"") + b"?" + request.query_string

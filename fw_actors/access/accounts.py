@@ -48,7 +48,7 @@ _LOCK: Final = Statement(
     .where(_USERS.c.name == sa.bindparam("user"))
     .with_for_update(key_share=True)
 )
-_KEEP: Final = Statement(
+_LOCK_SHARED: Final = Statement(
     sa.select(_USERS.c.name)
     .where(_USERS.c.name == sa.bindparam("user"))
     .with_for_update(read=True, key_share=True)
@@ -98,15 +98,15 @@ class Accounts(Observer):
         """Return a user's rights. Raises: NotFoundError for an unknown or disabled user."""
         if user == ADMINISTRATOR:
             return Rights(user, frozenset())
-        found = tx.rows(self._rights, user=user) if is_name(user) else []
-        if all(kind != _AN_ACCOUNT for kind, _, _ in found):
+        rows = tx.rows(self._rights, user=user) if is_name(user) else []
+        if all(kind != _AN_ACCOUNT for kind, _, _ in rows):
             raise NotFoundError(f"There is no enabled user {str(user)[:NAME_CHARACTERS]}.")
-        named: dict[str, set[str]] = {}
-        for kind, allow, value in found:
+        names_by_doctype: dict[str, set[str]] = {}
+        for kind, allow, value in rows:
             if kind == _A_SCOPE:
-                named.setdefault(allow, set()).add(value)
-        scopes = {allow: frozenset(values) for allow, values in named.items()}
-        roles = frozenset(value for kind, _, value in found if kind == _A_ROLE)
+                names_by_doctype.setdefault(allow, set()).add(value)
+        scopes = {allow: frozenset(values) for allow, values in names_by_doctype.items()}
+        roles = frozenset(value for kind, _, value in rows if kind == _A_ROLE)
         return Rights(user, roles, MappingProxyType(scopes))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
@@ -138,7 +138,7 @@ def lock_account(tx: Tx, user: str) -> None:
         tx.run(_LOCK, user=user)
 
 
-def keep_account(tx: Tx, user: str) -> bool:
+def lock_account_shared(tx: Tx, user: str) -> bool:
     """Lock the account's row against deletion and renaming until the transaction ends.
 
     Required before writing a row that is later carried out as the user: a deletion or a rename that
@@ -149,7 +149,7 @@ def keep_account(tx: Tx, user: str) -> bool:
     """
     if not tx.locks_rows or user == ADMINISTRATOR:
         return True
-    return tx.one(_KEEP, user=user) is not None
+    return tx.one(_LOCK_SHARED, user=user) is not None
 
 
 def disabled_account(user: str) -> ConflictError:
@@ -241,14 +241,14 @@ def _refuse_encoded_word(email: str) -> None:
 
 def _canonical_identifier(text: str, field: str) -> str:
     try:
-        form = canonical(text)
+        key = canonical(text)
     except UnusableIdentifierError as error:
         raise ValidationError(f"{field} {error}.", field=field) from None
-    if not form:
+    if not key:
         raise ValidationError(f"{field} must not be blank.", field=field)
-    if form == canonical(ADMINISTRATOR):
+    if key == canonical(ADMINISTRATOR):
         raise ValidationError("Administrator is a reserved name.", field=field)
-    return form
+    return key
 
 
 def delete_identifiers(tx: Tx, user: str) -> None:

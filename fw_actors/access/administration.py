@@ -79,9 +79,9 @@ class UserAdministration:
     ) -> Invited:
         """Create an account and send its invitation. See `recovery.invite`."""
         with self._audit.suppressed(fw.tx):  # the invitation's event covers the account
-            made = recovery.invite(fw, self._link_mail, email, name, full_name, roles)
-        self._audit.record(fw, Action.INVITE, made.user, {"roles": list(dict.fromkeys(roles))})
-        return made
+            invited = recovery.invite(fw, self._link_mail, email, name, full_name, roles)
+        self._audit.record(fw, Action.INVITE, invited.user, {"roles": list(dict.fromkeys(roles))})
+        return invited
 
     def resend_invite(self, fw: Fw, user: str) -> SentLink:
         """Send an invitation again. See `recovery.resend`."""
@@ -106,14 +106,14 @@ class UserAdministration:
         self._audit.record(fw, Action.REVOKE_SESSIONS, user, detail)
         return RevokedAccess(sessions, ended)
 
-    def sessions(self, fw: Fw, user: str, idle_days: int) -> list[SessionFacts]:
+    def sessions(self, fw: Fw, user: str) -> list[SessionFacts]:
         """Return the live sessions of a user. Raises: PermissionDeniedError; NotFoundError."""
-        return users.sessions_of(fw, user, idle_days)
+        return users.sessions_of(fw, user, self._idle_days)
 
-    def revoke_session(self, fw: Fw, user: str, handle: str, idle_days: int) -> None:
+    def revoke_session(self, fw: Fw, user: str, handle: str) -> None:
         """End one session of a user by its handle. Raises: PermissionDeniedError; NotFoundError."""
-        users.sessions_of(fw, user, idle_days)  # for the permission
-        sessions.revoke(fw.tx, user, handle, idle_days)
+        users.sessions_of(fw, user, self._idle_days)  # checks the permission
+        sessions.revoke(fw.tx, user, handle, self._idle_days)
         self._audit.record(fw, Action.REVOKE_SESSIONS, user, {"sessions_ended": 1})
 
     def unlock(self, fw: Fw, identifier: str) -> None:
@@ -150,9 +150,9 @@ class SelfService:
 
         Raises: ValidationError for a value that is too long.
         """
-        given = {"fullName": full_name, "language": language}
+        values = {"fullName": full_name, "language": language}
         doc = rows.load(fw.documents, fw, "User", fw.user, lock=True)  # concurrent updates merge
-        for name, value in given.items():
+        for name, value in values.items():
             if value is not None:
                 setattr(doc, name, value.strip() or None)
         doc.save(ignore_permissions=True)
@@ -197,9 +197,9 @@ class SelfService:
             raise PermissionDeniedError("This site does not allow users to create API keys.")
         lock_account(fw.tx, fw.user)
         _require_own(fw, caller)
-        made = self._keys.make(fw, label, days, self._policy.api_key_days)
-        _announce(fw, self._mail_queue, made, fw.user, address)
-        return made
+        key = self._keys.make(fw, label, days, self._policy.api_key_days)
+        _mail_new_key(fw, self._mail_queue, key, fw.user, address)
+        return key
 
     def revoke_key(self, fw: Fw, caller: Caller, name: str) -> None:
         """End one of the user's own API keys. Raises: NotFoundError."""
@@ -230,15 +230,15 @@ def make_key_for(
         raise PermissionDeniedError
     account = fw.get_doc("User", user)
     permissions.require_account(fw, account)
-    made = keys.make(fw, label, days, policy.api_key_days, owner=account.name)
+    key = keys.make(fw, label, days, policy.api_key_days, owner=account.name)
     if has_password(fw.tx, account.name):
-        _announce(fw, mail_queue, made, account.name, "")
-    return made
+        _mail_new_key(fw, mail_queue, key, account.name, "")
+    return key
 
 
-def _announce(fw: Fw, mail_queue: MailQueue, made: MadeKey, owner: str, address: str) -> None:
+def _mail_new_key(fw: Fw, mail_queue: MailQueue, key: MadeKey, owner: str, address: str) -> None:
     """Notify the owner of a new key by mail; `address` is that of the client, if any."""
-    new = NewKey(made.label, made.name, fw.tx.now, made.expires, address)
+    new = NewKey(key.label, key.name, fw.tx.now, key.expires, address)
     mail_queue.to_user(
         fw.tx, Template.API_KEY_MADE, owner, owner=fw.user, notice=Notice(new_key=new)
     )
@@ -398,35 +398,37 @@ class AccountStates:
         keys = {bytes(key) for (key,) in tx.rows(_ALL_LOCKED, now=tx.now)}
         if not keys:
             return []
-        found: set[str] = set()
+        users: set[str] = set()
         for identifier, user in tx.rows(_IDENTIFIERS):  # stored in canonical form
             if counter_key(self._key, IDENTIFIER, identifier) in keys:
-                found.add(user)
-        return sorted(found)[:MAX_LOCKED]
+                users.add(user)
+        return sorted(users)[:MAX_LOCKED]
 
     def of(self, tx: Tx, names: Sequence[str]) -> dict[str, AccountState]:
         """Return the states of accounts by name; names without an account are left out."""
         if not names:
             return {}
-        given = {"names": list(names)}
-        accounts = tx.rows(self._accounts, **given)
+        parameters = {"names": list(names)}
+        accounts = tx.rows(self._accounts, **parameters)
         since = used_since(tx.now, self._idle_days)
         sessions = {
             user: (created, count)
-            for user, created, count in tx.rows(_SESSIONS, now=tx.now, used_since=since, **given)
+            for user, created, count in tx.rows(
+                _SESSIONS, now=tx.now, used_since=since, **parameters
+            )
         }
-        invited = _pairs(tx.rows(_INVITED, now=tx.now, **given))
-        seen = _pairs(tx.rows(_SEEN, **given))
-        keys = _pairs(tx.rows(self._api_keys, now=tx.now, **given))
+        invited = _pairs(tx.rows(_INVITED, now=tx.now, **parameters))
+        seen = _pairs(tx.rows(_SEEN, **parameters))
+        keys = _pairs(tx.rows(self._api_keys, now=tx.now, **parameters))
         locked = self._locked(tx, [(name, email) for name, email, _, _ in accounts])
         roles: dict[str, list[str]] = {}
-        for user, role in tx.rows(self._roles, **given):
+        for user, role in tx.rows(self._roles, **parameters):
             roles.setdefault(user, []).append(role)
-        found = {}
+        states = {}
         for name, _, enabled, with_password in accounts:
             created, count = sessions.get(name, (None, 0))
             signed_in = [each for each in (created, seen.get(name)) if each is not None]
-            found[name] = AccountState(
+            states[name] = AccountState(
                 user=name,
                 enabled=bool(enabled),
                 has_password=bool(with_password),
@@ -437,26 +439,26 @@ class AccountStates:
                 keys=keys.get(name, 0),
                 roles=tuple(roles.get(name, ())),
             )
-        return found
+        return states
 
     def _locked(self, tx: Tx, accounts: Sequence[tuple[str, str]]) -> dict[str, int]:
         """Return for each locked account the time (ms) until which its name or e-mail is locked."""
         owners = {key: name for name, email in accounts for key in self._counters((name, email))}
-        found: dict[str, int] = {}
+        locked_until: dict[str, int] = {}
         if owners:
             for key, until in tx.rows(_LOCKED, keys=list(owners), now=tx.now):
                 name = owners[bytes(key)]
-                found[name] = max(found.get(name, 0), until)
-        return found
+                locked_until[name] = max(locked_until.get(name, 0), until)
+        return locked_until
 
     def _counters(self, identifiers: Iterable[str | None]) -> list[bytes]:
-        found = []
+        keys = []
         for identifier in identifiers:
             try:
-                found.append(counter_key(self._key, IDENTIFIER, canonical(identifier or "")))
+                keys.append(counter_key(self._key, IDENTIFIER, canonical(identifier or "")))
             except UnusableIdentifierError:
                 continue  # it cannot be used to sign in
-        return found
+        return keys
 
 
 def _pairs(rows: Iterable[Sequence[Any]]) -> Mapping[str, int]:

@@ -166,9 +166,9 @@ class ApiKeys(Observer):
         """Return the key if valid; None if wrong, expired, ended or of a disabled user."""
         row = tx.one(self._sql.live, id=key.id, now=tx.now)
         # Compare for unknown ids too, so that timing does not reveal which ids exist.
-        known: bytes = bytes(32) if row is None else row[0]
-        fits = hmac.compare_digest(known, digest(key.secret))
-        return LiveKey(key.id, row[1], row[2]) if row is not None and fits else None
+        stored_hash: bytes = bytes(32) if row is None else row[0]
+        is_secret = hmac.compare_digest(stored_hash, digest(key.secret))
+        return LiveKey(key.id, row[1], row[2]) if row is not None and is_secret else None
 
     def require_live(self, tx: Tx, id: str, user: str) -> None:
         """Check that a key has not ended since the request was authenticated, and is still of the
@@ -178,7 +178,7 @@ class ApiKeys(Observer):
         if row is None or row[1] != user:
             raise AuthenticationError(WRONG_KEY)
 
-    def used(self, tx: Tx, id: str) -> None:
+    def record_use(self, tx: Tx, id: str) -> None:
         """Record that a key was used now."""
         tx.run(self._sql.used, id=id, now=tx.now)
 
@@ -210,8 +210,8 @@ class ApiKeys(Observer):
                 raise disabled_account(owner)
             raise session_ended()
         if not self._has_room(fw, user):
-            whose = "You have" if owner is None else f"{owner} has"
-            raise ConflictError(f"{whose} {MAX_KEYS} API keys; revoke one first.")
+            subject = "You have" if owner is None else f"{owner} has"
+            raise ConflictError(f"{subject} {MAX_KEYS} API keys; revoke one first.")
         lifetime = min(filter(None, (days, policy_days)), default=None)
         expires = None if lifetime is None else fw.tx.now + lifetime * MS_PER_DAY
         key = new_api_key(self._entropy.bytes(API_KEY_BYTES))
@@ -251,11 +251,11 @@ class ApiKeys(Observer):
         """
         # Excludes concurrent creation; of two concurrent calls only one ends each key.
         lock_account(fw.tx, user)
-        found = self.of_user(fw.tx, user)
+        keys = self.of_user(fw.tx, user)
         with self._audit.suppressed(fw.tx):
-            for key in found:
+            for key in keys:
                 _end(fw, key.name)
-        return [key for key in found if key.expires is None or key.expires > fw.tx.now]
+        return [key for key in keys if key.expires is None or key.expires > fw.tx.now]
 
     def revoke_all(self, fw: Fw) -> int:
         """End all keys of the handle's user; return the number of valid ones."""
@@ -318,7 +318,7 @@ _ID_BYTES: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _UsedKey:
     caller: Caller
     last_used: int | None
     now: int
@@ -344,18 +344,22 @@ class KeyUse:
         Raises: AuthenticationError, identical for every cause; TooManyRequestsError.
         """
         counter = attempts.counter_key(self._key, "api key address", counted_address(address))
-        found = await self._store.read(lambda tx: self._find(tx, presented, counter), reserved=True)
-        if found is None:
-            raise await self._store.write(lambda tx: self._count(tx, counter))
-        if isinstance(found, FwError):
-            raise found
-        used = found.last_used  # later than now if the clock was set back
-        if used is None or not 0 <= found.now - used < SEEN_EVERY_MS:
+        result = await self._store.read(
+            lambda tx: self._find(tx, presented, counter), reserved=True
+        )
+        if result is None:
+            raise await self._store.write(lambda tx: self._count_wrong_key(tx, counter))
+        if isinstance(result, FwError):
+            raise result
+        used = result.last_used  # later than now if the clock was set back
+        if used is None or not 0 <= result.now - used < SEEN_EVERY_MS:
             with suppress(OverloadedError):  # recording the use is optional
-                await self._store.write(lambda tx: self._keys.used(tx, found.caller.api_key or ""))
-        return found.caller
+                await self._store.write(
+                    lambda tx: self._keys.record_use(tx, result.caller.api_key or "")
+                )
+        return result.caller
 
-    def _find(self, tx: Tx, presented: str, counter: bytes) -> _Found | FwError | None:
+    def _find(self, tx: Tx, presented: str, counter: bytes) -> _UsedKey | FwError | None:
         wait = attempts.wait_of(tx, counter, WRONG_KEYS)
         if wait is not None:
             return TooManyRequestsError(wait)
@@ -364,9 +368,9 @@ class KeyUse:
         if live is None:
             return None
         roles = frozenset(self._accounts.roles(tx, live.user))
-        return _Found(Caller(live.user, roles, api_key=live.id), live.last_used, tx.now)
+        return _UsedKey(Caller(live.user, roles, api_key=live.id), live.last_used, tx.now)
 
-    def _count(self, tx: Tx, counter: bytes) -> FwError:
+    def _count_wrong_key(self, tx: Tx, counter: bytes) -> FwError:
         charge = record_id(self._entropy.bytes(_ID_BYTES))
         wait = attempts.charge(tx, charge, counter, WRONG_KEYS)
         if wait is not None:

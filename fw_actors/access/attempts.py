@@ -97,10 +97,10 @@ def _bucket_counters() -> sa.ScalarSelect[int]:
     return sa.select(sa.func.count()).select_from(counters).scalar_subquery()
 
 
-_IS_THERE: Final = (
+_EXISTS: Final = (
     sa.select(_T.id).where(_T.key == _KEY, sa.or_(_T.at > _SINCE, _T.until > _NOW)).exists()
 )
-_HAS_ROOM: Final = sa.or_(_IS_THERE, _bucket_counters() < MAX_COUNTERS_IN_BUCKET)
+_HAS_ROOM: Final = sa.or_(_EXISTS, _bucket_counters() < MAX_COUNTERS_IN_BUCKET)
 """Whether the counter exists already or its bucket has room for it."""
 
 _FULL: Final = Statement(sa.select(sa.literal_column("1")).where(~_HAS_ROOM))
@@ -214,7 +214,7 @@ def charge(
     In a full bucket an attempt at a new counter is charged to the shared counter, where it stays
     in flight: that counter does not distinguish failures.
     """
-    further = {} if networks is None else _asked_of(networks, budget)
+    further = {} if networks is None else _network_parameters(networks, budget)
     bucket, within = CounterBucket.of(key), networks is not None
     params = {"key": key, "now": tx.now, "since": tx.now - budget.window}
     room = {"first": bucket.first, "last": bucket.last}
@@ -222,20 +222,22 @@ def charge(
     tx.lock((key if networks is None else networks.key_48).hex())
     if tx.run(_CHARGE[within], id=charge_id, limit=budget.limit, **params, **room, **further):
         return None
-    own = budget
+    counter_budget = budget
     if tx.one(_FULL, **params, **room):
-        own = shared_budget(budget)
+        counter_budget = shared_budget(budget)
         key = params["key"] = bucket.shared
         tx.lock(bucket.shared.hex())
-        if tx.run(_CHARGE_SHARED[within], id=charge_id, limit=own.limit, **params, **further):
+        if tx.run(
+            _CHARGE_SHARED[within], id=charge_id, limit=counter_budget.limit, **params, **further
+        ):
             return None
     return max(
         refusal_seconds(_read_tally(tx, statement, key, budget), budget, tx.now)
-        for statement, key, budget in _counters(key, own, networks, budget)
+        for statement, key, budget in _counters(key, counter_budget, networks, budget)
     )
 
 
-def _asked_of(networks: NetworkCounters, budget: Budget) -> dict[str, Any]:
+def _network_parameters(networks: NetworkCounters, budget: Budget) -> dict[str, Any]:
     return {
         "network_56": networks.key_56,
         "network_56_limit": wider(budget, WIDER_56).limit,
@@ -245,10 +247,10 @@ def _asked_of(networks: NetworkCounters, budget: Budget) -> dict[str, Any]:
 
 
 def _counters(
-    key: bytes, own: Budget, networks: NetworkCounters | None, budget: Budget
+    key: bytes, counter_budget: Budget, networks: NetworkCounters | None, budget: Budget
 ) -> list[tuple[Statement, bytes, Budget]]:
     """Return the counters of an attempt: the statement that reads each, its key and budget."""
-    counters = [(_TALLY, key, own)]
+    counters = [(_TALLY, key, counter_budget)]
     if networks is not None:
         counters.append((_TALLY_56, networks.key_56, wider(budget, WIDER_56)))
         counters.append((_TALLY_48, networks.key_48, wider(budget, WIDER_48)))
@@ -272,10 +274,10 @@ def wait_of(
     Attempts in flight are not counted here.
     """
     waits = []
-    for statement, counter, its_budget in _counters(key, budget, networks, budget):
-        tally = _read_tally(tx, statement, counter, its_budget)
-        if is_locked(tally, its_budget, tx.now):
-            waits.append(refusal_seconds(tally, its_budget, tx.now))
+    for statement, counter, counter_budget in _counters(key, budget, networks, budget):
+        tally = _read_tally(tx, statement, counter, counter_budget)
+        if is_locked(tally, counter_budget, tx.now):
+            waits.append(refusal_seconds(tally, counter_budget, tx.now))
     return max(waits, default=None)
 
 
@@ -337,8 +339,10 @@ def delete_old(tx: Tx, lockout_minutes: int, limit: int) -> int:
     An attempt may count for two windows after it was made. One that holds a lock stays until the
     lock ends, which a policy with longer lockouts may have set.
     """
-    kept = max(2 * lockout_minutes * MS_PER_MINUTE, ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS)
-    return tx.run(_DELETE_OLD, before=tx.now - kept, now=tx.now, limit=limit)
+    retention_ms = max(
+        2 * lockout_minutes * MS_PER_MINUTE, ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS
+    )
+    return tx.run(_DELETE_OLD, before=tx.now - retention_ms, now=tx.now, limit=limit)
 
 
 def correct_times(tx: Tx, after: int, lockout_minutes: int, limit: int) -> int:

@@ -49,8 +49,8 @@ class StoredCosts:
     @classmethod
     def of(cls, counts: Mapping[HashCost, int]) -> StoredCosts:
         """Sort counts; omit those that are not above zero."""
-        there = [(cost, count) for cost, count in counts.items() if count > 0]
-        return cls(tuple(sorted(there, key=lambda each: _work(each[0]))))
+        positive = [(cost, count) for cost, count in counts.items() if count > 0]
+        return cls(tuple(sorted(positive, key=lambda each: _work(each[0]))))
 
     @property
     def total(self) -> int:

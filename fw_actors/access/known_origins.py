@@ -113,18 +113,20 @@ def record_device(tx: Tx, user: str, key: bytes) -> bool:
 
     The first device of an account is not new: there is no other to compare it with.
     """
-    known: dict[bytes, int] = {bytes(of): seen for of, seen in tx.rows(_DEVICES.all, user=user)}
+    seen_by_key: dict[bytes, int] = {
+        bytes(of): seen for of, seen in tx.rows(_DEVICES.all, user=user)
+    }
     now = tx.now
-    seen = known.pop(key, None)
+    seen = seen_by_key.pop(key, None)
     if seen is None:
         tx.run(_DEVICES.add, user=user, key=key, now=now)
-        latest = sorted(known, key=lambda each: (known[each], each), reverse=True)
+        latest = sorted(seen_by_key, key=lambda each: (seen_by_key[each], each), reverse=True)
         for oldest in latest[MAX_DEVICES - 1 :]:
             tx.run(_DEVICES.drop, user=user, key=oldest)
     elif not 0 <= now - seen < MS_PER_DAY:
         tx.run(_DEVICES.again, user=user, key=key, now=now)
     if seen is None:
-        return bool(known)
+        return bool(seen_by_key)
     return now - seen >= DEVICE_DAYS * MS_PER_DAY
 
 

@@ -144,11 +144,11 @@ class Passwords:
         Open links end, and so do all sessions except the one with the handle `except_session`;
         API keys stay. The account is notified by mail. Returns: the number of ended sessions.
         """
-        done = set_password(tx, user, password_hash, except_session, idle_days=self._idle_days)
-        if done.replaced:
+        result = set_password(tx, user, password_hash, except_session, idle_days=self._idle_days)
+        if result.replaced:
             self._mail_queue.to_user(tx, Template.PASSWORD_CHANGED, user, owner=user)
         self._audit.record_by(tx, user, request_id, Action.CHANGE_PASSWORD, user)
-        return done.sessions_ended
+        return result.sessions_ended
 
     def replace(self, fw: Fw, user: str, password_hash: str, action: Action) -> EndedAccess:
         """Store the hash of a password that was set by a link or by an administrator.
@@ -158,8 +158,8 @@ class Passwords:
         one who requested the change; the Audit Event records `action`.
         """
         keys = self._keys.end_all(fw, user)
-        done = set_password(fw.tx, user, password_hash, idle_days=self._idle_days)
-        if done.replaced:
+        result = set_password(fw.tx, user, password_hash, idle_days=self._idle_days)
+        if result.replaced:
             ended = tuple(NamedKey(key.label, key.name) for key in keys)
             self._mail_queue.to_user(
                 fw.tx,
@@ -170,7 +170,7 @@ class Passwords:
             )
         detail = {"keys_ended": len(keys)} if keys else None
         self._audit.record(fw, action, user, detail)
-        return EndedAccess(done.sessions_ended, len(keys))
+        return EndedAccess(result.sessions_ended, len(keys))
 
     def replace_and_unlock(self, fw: Fw, user: str, password_hash: str) -> EndedAccess:
         """Replace a password as an administrator; also lift lockouts of name and e-mail."""
@@ -265,8 +265,12 @@ class PasswordChanges(CountedAttempts):
     ) -> PasswordChanged | FwError:
         account = admitted.account
         lock_account(tx, account.user)
-        now = self._directory.find(tx, canonical(change.user))
-        if now is None or not now.enabled or now.password_changed != account.password_changed:
+        current = self._directory.find(tx, canonical(change.user))
+        if (
+            current is None
+            or not current.enabled
+            or current.password_changed != account.password_changed
+        ):
             return self._fail(tx, admitted)  # the account changed while the hash ran
         attempts.clear(tx, admitted.charge, admitted.key)
         try:

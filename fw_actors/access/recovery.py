@@ -138,10 +138,10 @@ class LinkUse:
             except InvalidTokenError as error:
                 return error  # not raised here, so that the count is committed
 
-        found = await self._store.write(work)
-        if isinstance(found, FwError):
-            raise found
-        return found
+        result = await self._store.write(work)
+        if isinstance(result, FwError):
+            raise result
+        return result
 
     async def complete(
         self,
@@ -241,7 +241,7 @@ class Recovery:
         self._store, self._mail_queue, self._throttle = store, mail_queue, throttle
         self._link_use, self._key = link_use, installation_key
 
-    async def ask(self, usr: str, address: str) -> None:
+    async def request_link(self, usr: str, address: str) -> None:
         """Queue a recovery mail for a typed identifier, without reporting a result.
 
         One transaction does the same work for every identifier, known, unknown or disabled: it
@@ -361,15 +361,15 @@ def invite(
     """
     if not fw.rights.manages:
         raise PermissionDeniedError
-    chosen = canonical_email(email) if name is None else name
+    account_name = canonical_email(email) if name is None else name
     try:
-        made = add_user(fw, chosen, email, full_name, roles)
+        account = add_user(fw, account_name, email, full_name, roles)
     except DuplicateError as refusal:
         if name is None:  # only the e-mail was given
             raise DuplicateError(refusal.message, field="email") from None
         raise
-    sent = link_mail.send(fw, LinkKind.INVITATION, made["name"])
-    return Invited(made["name"], made["email"], sent)
+    sent = link_mail.send(fw, LinkKind.INVITATION, account["name"])
+    return Invited(account["name"], account["email"], sent)
 
 
 def resend(fw: Fw, link_mail: LinkMail, user: str) -> SentLink:

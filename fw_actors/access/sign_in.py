@@ -274,30 +274,32 @@ class SignIn(CountedAttempts):
         new_hash: str | None,
     ) -> SignedIn | FwError:
         lock_account(tx, account.user)
-        now = self._directory.find(tx, admitted.identified.canonical or "")
-        if now is None or now.user != account.user or not now.enabled:
+        current = self._directory.find(tx, admitted.identified.canonical or "")
+        if current is None or current.user != account.user or not current.enabled:
             return self._fail(tx, admitted)  # the identifier or the account changed meanwhile
-        if now.password_changed != account.password_changed:
+        if current.password_changed != account.password_changed:
             return self._fail(tx, admitted)
         identified = admitted.identified
-        known_origins.record_address(tx, now.user, identified.address.known, admitted.address_seen)
+        known_origins.record_address(
+            tx, current.user, identified.address.known, admitted.address_seen
+        )
         attempts.clear(tx, admitted.charge, identified.key, admitted.address_charge)
-        self._record_device(tx, attempt, now.user)
+        self._record_device(tx, attempt, current.user)
         if attempt.old_sid is not None:
             sessions.end(tx, attempt.old_sid)
         if new_hash is not None:
-            accounts.rehash(tx, now, new_hash)
+            accounts.rehash(tx, current, new_hash)
         days = self._policy.session_days
         expires = sessions.begin(
             tx,
             handle=handle,
             sid=sid,
-            user=now.user,
+            user=current.user,
             ip=attempt.address,
             user_agent=attempt.user_agent,
             days=days,
         )
-        return SignedIn(sid, now.user, now.full_name, expires, days * SECONDS_PER_DAY)
+        return SignedIn(sid, current.user, current.full_name, expires, days * SECONDS_PER_DAY)
 
     def _record_device(self, tx: Tx, attempt: SignInAttempt, user: str) -> None:
         """Record the device, and notify the user of a new one in the same transaction."""

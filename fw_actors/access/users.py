@@ -85,7 +85,7 @@ def summary(fw: Fw, name: str) -> dict[str, Any]:
     }
 
 
-def named(fw: Fw, accounts: Accounts, identifier: str) -> Any:
+def find_user(fw: Fw, accounts: Accounts, identifier: str) -> Any:
     """Return the User document of a name or e-mail, in any spelling.
 
     Raises: PermissionDeniedError unless the user is a System Manager, and for an account outside
@@ -106,9 +106,9 @@ def named(fw: Fw, accounts: Accounts, identifier: str) -> Any:
 def unlock(fw: Fw, accounts: Accounts, installation_key: bytes, identifier: str) -> str:
     """Lift the lockouts of an account's name and e-mail (A-293); return the user's name.
 
-    Raises: as `named`; PermissionDeniedError as `permissions.require_account`.
+    Raises: as `find_user`; PermissionDeniedError as `permissions.require_account`.
     """
-    user = named(fw, accounts, identifier)
+    user = find_user(fw, accounts, identifier)
     permissions.require_account(fw, user)
     attempts.unlock_account(fw.tx, installation_key, name=user.name, email=user.email)
     return str(user.name)
@@ -145,9 +145,9 @@ def sessions_of(fw: Fw, user: str, idle_days: int) -> list[sessions.SessionFacts
 def set_enabled(fw: Fw, accounts: Accounts, identifier: str, enabled: bool) -> str:
     """Enable or disable an account; return its name. Disabling ends sessions, keys and links.
 
-    Raises: as `named`; ConflictError for the last System Manager.
+    Raises: as `find_user`; ConflictError for the last System Manager.
     """
-    user = named(fw, accounts, identifier)
+    user = find_user(fw, accounts, identifier)
     lock_account(fw.tx, user.name)
     user.reload()  # a concurrent save must not make disabling fail
     if bool(user.enabled) is not enabled:
@@ -308,16 +308,16 @@ def account_from_json(line: bytes) -> AccountToImport:
     Raises: ValidationError, which never quotes the hash.
     """
     try:
-        found = msgspec.json.decode(line, type=AccountToImport)
+        account = msgspec.json.decode(line, type=AccountToImport)
     except (
         msgspec.ValidationError,
         msgspec.DecodeError,
         UnicodeDecodeError,
         RecursionError,
-    ) as why:
-        text = str(why).replace("`", "").removeprefix("Object ")
+    ) as error:
+        text = str(error).replace("`", "").removeprefix("Object ")
         raise ValidationError(f"A line must be an account as JSON: {text[:140]}.") from None
-    return _checked(found)
+    return _checked(account)
 
 
 def accounts_from_csv(text: str) -> Iterator[tuple[int, AccountToImport | ValidationError]]:
@@ -326,14 +326,14 @@ def accounts_from_csv(text: str) -> Iterator[tuple[int, AccountToImport | Valida
     Roles are separated by semicolons. Raises: ValidationError for wrong columns.
     """
     rows = csv.DictReader(StringIO(text, newline=""), strict=True)
-    known = [each.encode_name for each in msgspec.structs.fields(AccountToImport)]
+    field_names = [each.encode_name for each in msgspec.structs.fields(AccountToImport)]
     columns = rows.fieldnames or ()
-    twice = next((each for each in columns if columns.count(each) > 1), None)
-    if twice in known:
-        raise ValidationError(f"The column {twice} occurs twice.")
-    strange = [each for each in columns if each not in known]
-    if strange or not {"name", "email"} <= set(columns):
-        *others, last = known[2:]
+    repeated = next((each for each in columns if columns.count(each) > 1), None)
+    if repeated in field_names:
+        raise ValidationError(f"The column {repeated} occurs twice.")
+    unknown = [each for each in columns if each not in field_names]
+    if unknown or not {"name", "email"} <= set(columns):
+        *others, last = field_names[2:]
         raise ValidationError(
             f"The columns must be name and email, and optionally {', '.join(others)} and {last}."
         )

@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from fw_actors.access.accounts import keep_account
+from fw_actors.access.accounts import lock_account_shared
 from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, worker_mailbox
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import RecordDefect
@@ -85,7 +85,8 @@ class AppJobs(QueueWorker):
         return jobs.retry(tx, job.id, job.lease, transition.next_attempt, error)
 
     def _run(self, tx: Tx, job: LeasedJob, function: AppFunction) -> None:
-        keep_account(tx, job.user)  # before its jobs, as its deletion and its rename do (B-430)
+        # Before its jobs, as its deletion and its rename do (B-430).
+        lock_account_shared(tx, job.user)
         user = jobs.finish_as(tx, job.id, job.lease)  # first: nothing is done without the lease
         if user is None:
             raise JobFailed("worker_lost: the lease had ended.")

@@ -31,7 +31,7 @@ from fw_actors.documents.rows import SystemRows
 from fw_actors.documents.tables import table_of
 from fw_actors.documents.validation import changed_columns
 from fw_actors.errors import PermissionDeniedError
-from fw_actors.rules.lockout import RECORDED_PER_MINUTE, minute_of, more_refused
+from fw_actors.rules.lockout import RECORDED_PER_MINUTE, minute_of, refusals_beyond_limit
 from fw_actors.rules.safe_output import is_secret
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_DAY
@@ -175,7 +175,7 @@ class AuditLog:
         found = tx.rows(self.denied, actor=actor, begin=begin, end=end)
         counting = next((row for row in found if row[1] is not None), None)
         before = None if counting is None else int(json.loads(counting[1])[MORE])
-        more = more_refused(len(found), before)
+        more = refusals_beyond_limit(len(found), before)
         if more is None:
             self._add(tx, actor, fw.request_id, Action.DENIED, target, None)
         elif counting is None:

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.access.accounts import keep_account
+from fw_actors.access.accounts import lock_account_shared
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.permissions import require_administering
@@ -71,7 +71,7 @@ class JobRecorder:
         """
         path = _path_of(function)
         _validate_call(function, arguments)
-        if not keep_account(fw.tx, fw.user):
+        if not lock_account_shared(fw.tx, fw.user):
             raise session_ended()
         tracer = self._tracer
         number = jobs.enqueue_numbered(

@@ -63,9 +63,10 @@ WAITING: Final = (DeliveryStatus.QUEUED.value, DeliveryStatus.RETRYING.value)
 """The states of deliveries that have not ended: only they are cancelled."""
 
 
-def wrong_status(status: str, allowed: Sequence[str], act: str) -> str:
-    """Return the message of a refusal; `act` is a participle, such as `replayed`."""
-    return f"This delivery is {status}; only {' and '.join(allowed)} deliveries can be {act}."
+def wrong_status(status: str, allowed: Sequence[str], participle: str) -> str:
+    """Return the message of a refusal; `participle`: such as `replayed`."""
+    states = " and ".join(allowed)
+    return f"This delivery is {status}; only {states} deliveries can be {participle}."
 
 
 class OutcomeKind(Enum):
@@ -146,8 +147,8 @@ def error_without_location(error: str) -> str:
     The target often repeats the path of the Webhook's URL, which may be a secret, and notices go to
     other receivers and into mails (B-343).
     """
-    found = _POINTED.fullmatch(error)
-    return error if found is None else f"{found[1]}, and pointed elsewhere."
+    match = _POINTED.fullmatch(error)
+    return error if match is None else f"{match[1]}, and pointed elsewhere."
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,15 +313,15 @@ def explain(facts: WaitingDelivery, service: ServiceState) -> Explanation:
     if facts.status is DeliveryStatus.FAILED:
         return _failed(facts)
     if facts.next_at is None:
-        return _not_due(facts)
+        return _without_due_job(facts)
     if facts.leased and not (facts.paused and facts.next_at <= facts.now):
         return _leased(facts, facts.next_at)
     if facts.paused:
         return _paused(facts, facts.next_at)
-    return _to_come(facts, facts.next_at, service)
+    return _scheduled(facts, facts.next_at, service)
 
 
-def _to_come(facts: WaitingDelivery, due: int, service: ServiceState) -> Explanation:
+def _scheduled(facts: WaitingDelivery, due: int, service: ServiceState) -> Explanation:
     if facts.webhook_enabled is None:
         text = "Its Webhook was deleted: the next attempt fails, and nothing is sent."
         return Explanation(WaitReason.DELETED, due, text)
@@ -332,12 +333,12 @@ def _to_come(facts: WaitingDelivery, due: int, service: ServiceState) -> Explana
         return Explanation(WaitReason.DISABLED, due, text)
     if due > facts.now:
         return Explanation(
-            WaitReason.BACKOFF, due, f"{_before(facts)} {_not_running(service)}".strip()
+            WaitReason.BACKOFF, due, f"{_last_attempt(facts)} {_not_running(service)}".strip()
         )
     return Explanation(WaitReason.SLOT, due, _slot(facts, service))
 
 
-def _not_due(facts: WaitingDelivery) -> Explanation:
+def _without_due_job(facts: WaitingDelivery) -> Explanation:
     if facts.behind:
         text = (
             "Its Webhook sends one delivery at a time for each document (ordering). It waits until "
@@ -400,7 +401,7 @@ def _leased(facts: WaitingDelivery, until: int) -> Explanation:
     return Explanation(WaitReason.LEASE_ENDED, None, text)
 
 
-def _before(facts: WaitingDelivery) -> str:
+def _last_attempt(facts: WaitingDelivery) -> str:
     if not facts.attempts:
         return "It has not been attempted and is not due yet."
     return f"Attempt {facts.attempts} of {facts.max_attempts} failed. {facts.error}"

@@ -49,7 +49,7 @@ def canonical(text: str) -> str:
     if len(text) > MAX_IDENTIFIER_CHARACTERS:
         raise UnusableIdentifierError(f"longer than {MAX_IDENTIFIER_CHARACTERS} characters")
     folded = _fold(text)
-    if any(_refused(character) for character in folded):
+    if any(_is_refused(character) for character in folded):
         raise UnusableIdentifierError("contains control or invisible characters")
     if len(folded) > MAX_IDENTIFIER_CHARACTERS:
         raise UnusableIdentifierError(f"longer than {MAX_IDENTIFIER_CHARACTERS} characters")
@@ -66,7 +66,7 @@ def _fold(text: str) -> str:
         text = folded
 
 
-def _refused(character: str) -> bool:
+def _is_refused(character: str) -> bool:
     return unicodedata.category(character) in _REFUSED_CATEGORIES or ord(character) in _IGNORABLE
 
 
@@ -194,8 +194,8 @@ def new_api_key(random_bytes: bytes) -> ApiKey:
 
 def parse_api_key(text: str) -> ApiKey | None:
     """Return the parts of a presented API key; None for any other text."""
-    found = _API_KEY.fullmatch(text)
-    return None if found is None else ApiKey(*found.groups())
+    match = _API_KEY.fullmatch(text)
+    return None if match is None else ApiKey(*match.groups())
 
 
 class DeliveryIds:

@@ -100,15 +100,15 @@ def minute_of(now: int) -> tuple[int, int]:
     return begin, begin + MS_PER_MINUTE
 
 
-def more_refused(recorded: int, more: int | None) -> int | None:
+def refusals_beyond_limit(recorded: int, counted: int | None) -> int | None:
     """Return the number of refusals beyond the limit in a minute, including the current one.
 
     Args:
-        recorded: refusals of this minute that have an event of their own.
-        more: the number in the event that counts the others; None without such an event.
+        recorded: the refusals of this minute that have their own event.
+        counted: the number in the event that counts the others; None without such an event.
 
-    Returns: None when this refusal is recorded on its own.
+    Returns: None if this refusal gets its own event.
     """
-    if more is None:
+    if counted is None:
         return None if recorded < RECORDED_PER_MINUTE else 1
-    return more + 1
+    return counted + 1

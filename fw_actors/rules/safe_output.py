@@ -113,26 +113,29 @@ class Scrubber:
         Call it before a text is cut, because a part of a secret is not found.
         """
         # The search alone is ten times as fast as the pattern, and rarely finds anything.
-        found = any(map(text.__contains__, self.forms))
-        return self._pattern.sub(SCRUBBED, text) if found else text
+        has_secret = any(map(text.__contains__, self.forms))
+        return self._pattern.sub(SCRUBBED, text) if has_secret else text
 
-    def scrub_unless_given(self, text: str, given: Callable[[], str]) -> str:
-        """Return `text` without the secrets of the site, except those that are in `given`.
+    def scrub_unless_sent(self, text: str, sent_texts: Callable[[], str]) -> str:
+        """Return `text` without the secrets of the site, except those that the recipient has sent.
 
         For an answer that may repeat its request: if only a correct guess of a secret came back
         scrubbed, the answer would confirm it (C-85).
 
         Args:
-            given: returns all that the recipient has sent. Called only if `text` has a secret. The
-                service may have changed a text's case or normal form before it repeats it.
+            sent_texts: returns all that the recipient has sent. Called only if `text` has a
+                secret. The service may have changed a text's case or normal form before it repeats
+                it.
         """
         if self.scrub_known(text) == text:
             return text
-        sent = _folded(given())
-        known = frozenset[str]().union(
-            *(forms for forms in self._written if any(_folded(form) in sent for form in forms))
+        folded = _folded(sent_texts())
+        forms_sent = frozenset[str]().union(
+            *(forms for forms in self._written if any(_folded(form) in folded for form in forms))
         )
-        return self._pattern.sub(lambda it: it[0] if it[0] in known else SCRUBBED, text)
+        return self._pattern.sub(
+            lambda match: match[0] if match[0] in forms_sent else SCRUBBED, text
+        )
 
     def scrub(self, text: str) -> str:
         """Return `text` without the secrets of the site, and without texts that look like secrets.
@@ -277,16 +280,16 @@ def escaped_json(text: str) -> str:
     return _SUSPECT_IN_JSON.sub(_escape_in_json, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = found.group()
+def _escape(match: re.Match[str]) -> str:
+    character = match.group()
     if unicodedata.category(character) not in _UNSAFE:
         return character
     code = ord(character)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-def _escape_in_json(found: re.Match[str]) -> str:
-    character = found.group()
+def _escape_in_json(match: re.Match[str]) -> str:
+    character = match.group()
     if unicodedata.category(character) not in _UNSAFE:
         return character
     units = character.encode("utf-16-be")  # two escapes beyond U+FFFF, as in JSON

@@ -189,27 +189,33 @@ def verify_request(
 
 
 def _faults_of_signature(secret: str, request: SavedRequest) -> Iterator[str]:
-    given = request.headers["webhook-signature"].split()
-    known = [each for each in given if each.startswith("v1,")]
-    if not known:
+    signatures = request.headers["webhook-signature"].split()
+    v1_signatures = [each for each in signatures if each.startswith("v1,")]
+    if not v1_signatures:
         yield "webhook-signature has no signature of version v1."
         return
-    if _fits(key_of(secret), request, request.body, known):
+    if _is_signed_with(key_of(secret), request, request.body, v1_signatures):
         return
     for body, change in _likely_bodies(request.body):
-        if _fits(key_of(secret), request, body, known):
+        if _is_signed_with(key_of(secret), request, body, v1_signatures):
             yield f"The signature is right for another body: {change}."
             return
-    if secret.startswith(PREFIX) and _fits(secret.encode(), request, request.body, known):
+    if secret.startswith(PREFIX) and _is_signed_with(
+        secret.encode(), request, request.body, v1_signatures
+    ):
         yield "It was signed with the secret as text: whsec_ and base64 must be decoded first."
         return
     yield "No signature matches: it was signed with another secret, or the body was changed."
 
 
-def _fits(key: bytes, request: SavedRequest, body: bytes, known: Sequence[str]) -> bool:
+def _is_signed_with(
+    key: bytes, request: SavedRequest, body: bytes, signatures: Sequence[str]
+) -> bool:
     delivery, stamp = request.headers["webhook-id"], request.headers["webhook-timestamp"]
     expected = sign(mac_of(key), delivery.encode(), stamp.encode(), body)
-    return any(hmac.compare_digest(expected, each.encode("utf-8", "replace")) for each in known)
+    return any(
+        hmac.compare_digest(expected, each.encode("utf-8", "replace")) for each in signatures
+    )
 
 
 def _likely_bodies(body: bytes) -> Iterator[tuple[bytes, str]]:
@@ -239,8 +245,8 @@ def parse_saved(content: bytes) -> SavedRequest:
     content = content.removeprefix(codecs.BOM_UTF8)
     if content.lstrip()[:1] == b"{":
         return _from_json(content)
-    head, found, body = _split(content)
-    if not found:
+    head, separator, body = _split(content)
+    if not separator:
         raise UnreadableRequest("There must be header lines, an empty line, and the body.")
     headers: dict[str, str] = {}
     for number, line in enumerate(head.decode("latin-1").splitlines()):
@@ -263,8 +269,8 @@ def _from_json(content: bytes) -> SavedRequest:
     try:
         saved = json.loads(content)
         headers, body = saved["headers"], saved["body"]
-        given = {str(name).lower(): str(value) for name, value in headers.items()}
-        return SavedRequest(given, str(body).encode("utf-8", "surrogatepass"))
+        by_lower_case = {str(name).lower(): str(value) for name, value in headers.items()}
+        return SavedRequest(by_lower_case, str(body).encode("utf-8", "surrogatepass"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UnreadableRequest(
             'JSON must have the form {"headers": {…}, "body": "…"}, with the body as text.'
@@ -274,7 +280,7 @@ def _from_json(content: bytes) -> SavedRequest:
 def event_type_of(body: bytes) -> str:
     """Return the type of the event in a body; empty if there is none."""
     try:
-        found = json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError):
         return ""
-    return str(found.get("type") or "") if isinstance(found, dict) else ""
+    return str(value.get("type") or "") if isinstance(value, dict) else ""

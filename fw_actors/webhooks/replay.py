@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.access.accounts import keep_account
+from fw_actors.access.accounts import lock_account_shared
 from fw_actors.documents.core import BY_DOCUMENT, Webhook, WebhookDelivery, missing_delivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import DocType, Fw
@@ -275,7 +275,7 @@ class BulkReplays:
             return error
         if not filters:
             raise BadRequestError("filters must contain at least one filter.", field="filters")
-        if not keep_account(fw.tx, fw.user):
+        if not lock_account_shared(fw.tx, fw.user):
             raise session_ended()
         fw.tx.lock("fw.bulk_replay")
         before = self.running(fw.tx)

@@ -17,7 +17,7 @@ ACCESS: Final = (
     Mutation(
         "the first device of an account is reported by mail",
         "fw_actors/access/known_origins.py",
-        "        return bool(known)\n",
+        "        return bool(seen_by_key)\n",
         "        return True\n",
         "tests/fw_actors/access/test_known_devices.py",
     ),

@@ -153,9 +153,9 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a password expires after a year",
         _SIGN_IN,
-        "        if now is None or now.user != account.user or not now.enabled:\n",
-        "        if now is None or now.user != account.user or (now.password_changed or 0) < (\n"
-        "            tx.now - 365 * 86_400_000\n        ):\n",
+        "        if current is None or current.user != account.user or not current.enabled:\n",
+        "        if current is None or current.user != account.user or (\n"
+        "            current.password_changed or 0\n        ) < tx.now - 365 * 86_400_000:\n",
         "tests/access/test_password_lifetime.py::test_password_does_not_expire",
     ),
     Mutation(
@@ -169,8 +169,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "an account may be named Administrator",
         _ACCOUNTS,
-        "    if form == canonical(ADMINISTRATOR):\n",
-        "    if form is None:\n",
+        "    if key == canonical(ADMINISTRATOR):\n",
+        "    if key is None:\n",
         "tests/fw_actors/access/test_accounts.py::"
         "test_account_refuses_hidden_reserved_and_blank_identifiers",
     ),
@@ -464,8 +464,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "refusals beyond the limit are not counted",
         "fw_actors/rules/lockout.py",
-        "return more + 1",
-        "return more",
+        "return counted + 1",
+        "return counted",
         "tests/access/test_denied_events.py::test_denied_events_beyond_twenty_are_counted_in_one",
     ),
 )

@@ -173,7 +173,7 @@ RECEIVERS: Final = (
     Mutation(
         "a new device is not reported by mail",
         "fw_actors/access/known_origins.py",
-        "        return bool(known)\n",
+        "        return bool(seen_by_key)\n",
         "        return False\n",
     ),
     Mutation(

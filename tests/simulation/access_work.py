@@ -85,7 +85,7 @@ class AccessWork:
         usr = self.rng.choice((account.name, account.email, "nobody"))
         await self.client.ask(
             f"forgot the password of {usr}",
-            lambda up: up.gateway.recovery.ask(usr, self.client.address),
+            lambda up: up.gateway.recovery.request_link(usr, self.client.address),
         )
 
     async def invite(self) -> None:

@@ -299,8 +299,8 @@ class Rendering:
         self, exchange: Exchange, error: FwError, frame: PageFrame, deleted: object
     ) -> Response:
         """Return an error as a page within the frame; `deleted` describes a document's deletion."""
-        scrub = self._scrubber.scrub_unless_given
-        shown = error.reworded(lambda text: scrub(text, exchange.given_texts))
+        scrub = self._scrubber.scrub_unless_sent
+        shown = error.reworded(lambda text: scrub(text, exchange.sent_texts))
         request = exchange.request
         stale = isinstance(error, BadRequestError) and request.query_string  # of an old bookmark
         unfiltered = local_path(quote(request.path)) if stale else ""

@@ -196,7 +196,7 @@ class RecoveryRoutes:
         """Queue a recovery mail; the response is the same whether or not the account exists."""
         body: ForgotPasswordRequest = exchange.body
         try:
-            await self._gateway.recovery.ask(body.usr, exchange.address)
+            await self._gateway.recovery.request_link(body.usr, exchange.address)
         except OverloadedError as error:  # the response is the same (A-215); only the log shows it
             _log.error(
                 "web.recovery_not_queued", request_id=exchange.request_id, error=error.message

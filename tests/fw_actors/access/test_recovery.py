@@ -335,7 +335,7 @@ async def test_recovery_writes_the_same_two_rows_for_any_identifier(
     site.drain(0)  # nothing is leased any more
     await trio.sleep(1)
     before = site.site.store.statistics().committed
-    await site.recovery.ask(usr, ADDRESS)
+    await site.recovery.request_link(usr, ADDRESS)
     assert site.site.store.statistics().committed == before + 1
     (delivery,), (job,) = await site.deliveries(), await site.jobs()
     assert (delivery["recipient"], delivery["status"]) == (None, "Queued")
@@ -348,7 +348,7 @@ async def test_recovery_stores_the_typed_identifier_nowhere(site: MailSite) -> N
     await site.add_account("ann")
     typed = [f"my secret {number}" for number in range(2)] + ["ANN@example.test "]
     for usr in typed:
-        await site.recovery.ask(usr, ADDRESS)
+        await site.recovery.request_link(usr, ADDRESS)
     tables = ("fw_job", "doc_email_delivery", "fw_login_attempt")
     stored = repr([await site.rows(f"SELECT * FROM {table}") for table in tables]).lower()
     assert not [usr for usr in typed if usr.strip().lower() in stored]
@@ -362,7 +362,7 @@ async def test_recovery_of_an_unusable_account_leaves_no_rows(
     await site.add_account("ida", password=None)
     await site.add_account("off")
     await site.do(lambda fw: fw.get_doc("User", "off").db_set("enabled", 0))
-    await site.recovery.ask(usr, ADDRESS)
+    await site.recovery.request_link(usr, ADDRESS)
     await trio.sleep(1)
     assert site.transport.taken == []
     assert (await site.deliveries(), await site.jobs()) == ([], [])
@@ -375,14 +375,14 @@ async def test_recovery_sends_three_mails_an_hour_per_identifier(
     """At most 3 recovery mails an hour per typed identifier, known or not (A-97)."""
     await site.add_account("anna")
     for usr in ("anna", " ANNA ", "anna", "anna", "anna"):
-        await site.recovery.ask(usr, ADDRESS)
+        await site.recovery.request_link(usr, ADDRESS)
     await trio.sleep(1)
     assert len(site.transport.links()) == 3
-    await site.recovery.ask("anna@example.test", ADDRESS)  # another identifier
+    await site.recovery.request_link("anna@example.test", ADDRESS)  # another identifier
     await trio.sleep(1)
     assert len(site.transport.links()) == 4
     autojump_clock.jump(3600)
-    await site.recovery.ask("anna", ADDRESS)
+    await site.recovery.request_link("anna", ADDRESS)
     await trio.sleep(1)
     assert len(site.transport.links()) == 5
 
@@ -394,7 +394,7 @@ async def test_recovery_routes_share_the_budget_of_an_address(
     async with mail_site(tmp_path, recovery_attempts=4) as site:
         await site.add_account("anna")
         here = "2001:db8::1"
-        await site.recovery.ask("anna", here)
+        await site.recovery.request_link("anna", here)
         for use in (
             site.recovery.link_facts("A" * 32, here),
             site.recovery.reset("A" * 32, OTHER, here),
@@ -405,7 +405,7 @@ async def test_recovery_routes_share_the_budget_of_an_address(
         with pytest.raises(TooManyRequestsError) as refusal:
             await site.recovery.link_facts("A" * 32, "2001:db8::3")
         assert refusal.value.retry_after == 900
-        await site.recovery.ask("anna", here)  # answers alike, and does nothing
+        await site.recovery.request_link("anna", here)  # answers alike, and does nothing
         await trio.sleep(2)
         assert len(site.transport.links()) == 1
         with pytest.raises(InvalidTokenError):

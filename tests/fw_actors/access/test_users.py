@@ -83,7 +83,7 @@ async def test_end_of_a_session_requires_a_system_manager_within_its_scopes(
     users = UserAdministration(opened, links, RecordingLog())
 
     def end(fw: Any) -> None:
-        users.revoke_session(fw, owner, "no session", 0)
+        users.revoke_session(fw, owner, "no session")
 
     with pytest.raises(PermissionDeniedError):
         await site.do(end, actor)

@@ -207,8 +207,8 @@ async def test_job_of_deleted_user_does_not_run_as_another_user_of_the_name(
         await trio.sleep(1)
         for user in ("anna", "ben"):
             await site.do(lambda fw: fw.enqueue(jobs_app.note, text="seen"), user=user)
-        await site.recovery.ask("anna", ADDRESS)
-        await site.recovery.ask("ben", ADDRESS)
+        await site.recovery.request_link("anna", ADDRESS)
+        await site.recovery.request_link("ben", ADDRESS)
         await site.do(lambda fw: fw.get_doc("User", "anna").delete())
         await site.add_account("anna", "System Manager", email="other@example.test")
     async with mail_site(tmp_path, seed=2) as site:
@@ -253,7 +253,7 @@ async def test_job_has_the_user_that_its_row_names_after_the_claim(
         if worker is AppJobs:
             await site.do(lambda fw: fw.enqueue(jobs_app.note, text="seen"), user="anna")
         else:
-            await site.recovery.ask("anna", ADDRESS)
+            await site.recovery.request_link("anna", ADDRESS)
         await trio.sleep(1)
         seen = [name for name in await roles(site) if name.startswith("seen")]
         mailed = [mail.recipient for _, mail in site.transport.taken]

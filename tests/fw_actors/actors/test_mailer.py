@@ -76,7 +76,7 @@ async def test_mailer_makes_ten_attempts_with_delivery_backoff(
     transport = RecordingTransport(outcomes=[BUSY] * 20)
     async with mail_site(tmp_path, transport) as site:
         await site.add_account("anna")
-        await site.recovery.ask("anna", ADDRESS)
+        await site.recovery.request_link("anna", ADDRESS)
         await trio.sleep(sum(NINE_WAITS) + 8000)
         waits = [b - a for a, b in zip(transport.times, transport.times[1:], strict=False)]
         assert [round(wait) for wait in waits] == pytest.approx(NINE_WAITS, abs=1)
@@ -107,7 +107,7 @@ async def test_mail_attempt_has_new_link_replacing_older_link(
     """An attempt creates its token, which replaces the older one (O-62, A-193)."""
     async with mail_site(tmp_path, RecordingTransport(outcomes=[BUSY])) as site:
         await site.add_account("anna")
-        await site.recovery.ask("anna", ADDRESS)
+        await site.recovery.request_link("anna", ADDRESS)
         await site.transport.wait(2)
         first, second = (token_of(link) for link in site.transport.links())
         assert first != second
@@ -135,7 +135,7 @@ async def test_mail_transport_defect_reveals_no_secret(
         tmp_path, RecordingTransport(outcomes=[RuntimeError("token=secret")])
     ) as site:
         await site.add_account("anna")
-        await site.recovery.ask("anna", ADDRESS)
+        await site.recovery.request_link("anna", ADDRESS)
         await site.transport.wait(2)
         (delivery,) = await site.deliveries()
         assert "secret" not in str(delivery)
@@ -148,7 +148,7 @@ async def test_mail_attempt_times_out_on_slow_transport(
 ) -> None:
     async with mail_site(tmp_path, RecordingTransport(outcomes=[1000.0])) as site:
         await site.add_account("anna")
-        await site.recovery.ask("anna", ADDRESS)
+        await site.recovery.request_link("anna", ADDRESS)
         await trio.sleep(35)
         (delivery,) = await site.deliveries()
         assert delivery["status"] == "Retrying"
@@ -388,7 +388,7 @@ async def test_mailer_without_lease_creates_no_link_and_sends_nothing(
     async with mail_site(tmp_path) as site:
         await site.add_account("anna")
         await site.site.store.write(lambda tx: tx.run(text(steal)))
-        await site.recovery.ask("anna", ADDRESS)
+        await site.recovery.request_link("anna", ADDRESS)
         await trio.sleep(2)
         assert site.transport.taken == []
         assert await site.rows("SELECT 1 AS one FROM fw_token") == []

@@ -98,7 +98,7 @@ async def test_mail_is_sent_in_trace_of_its_request(
         seen = remember_traces(site, monkeypatch)
         await site.add_account("anna")
         with in_trace(CALLER):
-            await site.recovery.ask("anna", ADDRESS)
+            await site.recovery.request_link("anna", ADDRESS)
         await transport.wait(1)
         await trio.sleep(0.1)
         assert [job["trace_context"] for job in await site.jobs()] == [STORED]
@@ -106,7 +106,7 @@ async def test_mail_is_sent_in_trace_of_its_request(
         await transport.wait(2)
         await trio.sleep(0.1)
         assert seen.pop("mail.ended") == CALLER.trace_id
-        await site.recovery.ask("anna", ADDRESS)
+        await site.recovery.request_link("anna", ADDRESS)
         await transport.wait(3)
         await trio.sleep(0.1)
     assert seen["mail.ended"] not in (None, CALLER.trace_id)
@@ -144,7 +144,7 @@ async def test_disabled_tracing_stores_and_holds_no_job_trace(
         seen = remember_traces(site, monkeypatch)
         await site.add_account("anna")
         with in_trace(CALLER):
-            await site.recovery.ask("anna", ADDRESS)
+            await site.recovery.request_link("anna", ADDRESS)
         await enqueue(site, jobs_app.note, text="x")
         assert [job["trace_context"] for job in await site.jobs()] == [None, None]
         set_trace = "UPDATE fw_job SET trace_context = :stored"

@@ -169,7 +169,9 @@ async def test_api_key_is_found_by_its_id(site: VirtualSite) -> None:
     keys = site.site.api_keys
     key = parse_api_key(f"fwk_{'a' * 12}_{'b' * 32}")
     assert key is not None
-    found = await plans_of(site, lambda tx: keys.live(tx, key), lambda tx: keys.used(tx, "a key"))
+    found = await plans_of(
+        site, lambda tx: keys.live(tx, key), lambda tx: keys.record_use(tx, "a key")
+    )
     assert unsought(found, fw_api_key="id", doc_api_key="name", doc_user="name") == []
 
 

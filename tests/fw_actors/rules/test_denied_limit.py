@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.rules.lockout import minute_of, more_refused
+from fw_actors.rules.lockout import minute_of, refusals_beyond_limit
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from fw_actors.rules.lockout import minute_of, more_refused
 def test_refusal_count_starts_beyond_twenty(
     recorded: int, more: int | None, expected: int | None
 ) -> None:
-    assert more_refused(recorded, more) == expected
+    assert refusals_beyond_limit(recorded, more) == expected
 
 
 def test_minute_of_returns_clock_minute() -> None:

@@ -65,23 +65,23 @@ def test_scrub_known_removes_secrets_of_any_form() -> None:
 def test_scrub_unless_given_keeps_only_secrets_that_were_given() -> None:
     scrubber = Scrubber(("teatea", "lemons"))
     text = "teatea without lemons"
-    assert scrubber.scrub_unless_given(text, lambda: "") == "[scrubbed] without [scrubbed]"
-    assert scrubber.scrub_unless_given(text, lambda: "TeaTea") == "teatea without [scrubbed]"
-    assert scrubber.scrub_unless_given(text, lambda: "teatea, lemons") == text
+    assert scrubber.scrub_unless_sent(text, lambda: "") == "[scrubbed] without [scrubbed]"
+    assert scrubber.scrub_unless_sent(text, lambda: "TeaTea") == "teatea without [scrubbed]"
+    assert scrubber.scrub_unless_sent(text, lambda: "teatea, lemons") == text
 
 
 def test_scrub_unless_given_recognises_a_secret_in_another_form() -> None:
     scrubber = Scrubber(("tea'tea\n",))
     shown = f"unknown key {'tea' + chr(39) + 'tea' + chr(10)!r}"
-    assert scrubber.scrub_unless_given("it is tea%27tea", lambda: "tea'tea") == "it is tea%27tea"
-    assert scrubber.scrub_unless_given(shown, lambda: "teatea") == 'unknown key "[scrubbed]\\n"'
+    assert scrubber.scrub_unless_sent("it is tea%27tea", lambda: "tea'tea") == "it is tea%27tea"
+    assert scrubber.scrub_unless_sent(shown, lambda: "teatea") == 'unknown key "[scrubbed]\\n"'
 
 
 def test_scrub_unless_given_asks_only_if_the_text_has_a_secret() -> None:
     def given() -> str:
         raise AssertionError
 
-    assert Scrubber(("teatea",)).scrub_unless_given("milk", given) == "milk"
+    assert Scrubber(("teatea",)).scrub_unless_sent("milk", given) == "milk"
 
 
 def test_scrub_known_keeps_short_secrets() -> None:
