@@ -126,12 +126,12 @@ def _not_zero(digits: str) -> str:
     return digits if int(digits, 16) else f"{digits[:-1]}1"
 
 
-def written_context(context: TraceContext) -> str:
+def encode_context(context: TraceContext) -> str:
     """Return a context as it is stored."""
     return f"{context.parent} {context.state}" if context.state else context.parent
 
 
-def stored_context(text: str | None) -> TraceContext | None:
+def decode_context(text: str | None) -> TraceContext | None:
     """Return a stored context; None if there is none, or raw SQL damaged it."""
     if not text:
         return None

@@ -54,8 +54,8 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Store
-from fw_actors.tracing import Span, Tracer, stored_context
-from fw_actors.webhooks.attempts import shown_url
+from fw_actors.tracing import Span, Tracer, decode_context
+from fw_actors.webhooks.attempts import url_without_query
 from fw_actors.webhooks.claims import MAX_INLINE_BYTES, LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
@@ -155,7 +155,7 @@ class AttemptsInFlight:
         self._notified = False
         return freed
 
-    def begun_before(self, deliveries: Set[str]) -> Mapping[Origin | None, int]:
+    def running_by_receiver(self, deliveries: Set[str]) -> Mapping[Origin | None, int]:
         """Return the number of attempts by receiver, for a new instance of the Dispatcher.
 
         `deliveries` are those whose actors exist: an attempt without one has ended unhandled.
@@ -302,7 +302,7 @@ class DeliveryActor(Actor):
             log = self._deps.log.debug
         elif status is DeliveryStatus.FAILED:
             log = self._deps.log.warning  # it is not retried without a replay
-        context = stored_context(leased.trace) if leased.trace else None
+        context = decode_context(leased.trace) if leased.trace else None
         if context is not None:
             log = partial(log, trace_id=context.trace_id)
         log(
@@ -319,7 +319,7 @@ class DeliveryActor(Actor):
     def _begun_span(self, leased: LeasedDelivery) -> Span | None:
         """Return the span of an attempt, which has begun; None without a trace."""
         tracer = self._deps.tracer
-        context = stored_context(leased.trace) if leased.trace and tracer is not None else None
+        context = decode_context(leased.trace) if leased.trace and tracer is not None else None
         return None if context is None or tracer is None else tracer.client("POST", context)
 
     async def _send(self, message: Attempt) -> tuple[AttemptOutcome, SlotFreed]:
@@ -433,7 +433,7 @@ def end_attempt(span: Span, message: Attempt, ended: AttemptOutcome) -> None:
             "fw.queued_ms": max(0, ended.at - ended.duration_ms - leased.job.created),
         }
         if leased.stored is not None and origin is not None:
-            noted["url.full"] = shown_url(leased.stored.url)
+            noted["url.full"] = url_without_query(leased.stored.url)
             noted["server.address"], noted["server.port"] = origin.host, origin.port
         if leased.attempts:
             noted["http.request.resend_count"] = leased.attempts

@@ -134,7 +134,7 @@ class Dispatcher(Actor):
         self._polls = PollSchedule(self.context)
         self._unclaimed = UnclaimedWorkNotifier(self._store, self.context, self._polls)
         present = {cell.key for cell in self._actors.cells()}
-        for origin, count in self._attempts.begun_before(present).items():
+        for origin, count in self._attempts.running_by_receiver(present).items():
             self._receiver(origin).take(count)
         with suppress(OverloadedError):
             await self._store.write(self._deliveries.warm_up, durable=False)

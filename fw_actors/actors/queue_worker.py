@@ -50,7 +50,7 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
-from fw_actors.tracing import Span, Tracer, in_trace, stored_context
+from fw_actors.tracing import Span, Tracer, decode_context, in_trace
 
 MAX_ATTEMPTS: Final = 10
 
@@ -516,7 +516,7 @@ class QueueWorker(Actor, ABC):
 
     def _begin_span(self, job: LeasedJob) -> Span | None:
         """Return the span of an attempt, in whose trace it runs; None if it is in no trace."""
-        context = None if self._tracer is None else stored_context(job.trace_context)
+        context = None if self._tracer is None else decode_context(job.trace_context)
         if self._tracer is None or context is None:
             return None
         span = self._tracer.consumer(self.span_name(job), context)

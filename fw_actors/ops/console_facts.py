@@ -26,7 +26,7 @@ from fw_actors.store import QueueStats, Statement, Tx, jobs
 from fw_actors.store.jobs import heads_of
 from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT, WEBHOOK_HEALTH
 from fw_actors.webhooks import events
-from fw_actors.webhooks.attempts import read_trace
+from fw_actors.webhooks.attempts import decode_trace
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import (
     MAX_WAITING_DELIVERIES,
@@ -290,7 +290,7 @@ class ConsoleFacts:
             for trace, at in tx.rows(
                 self._sent_by, status=status.value, since=tx.now - _SENDING_MS
             ):
-                name = read_trace(trace).worker
+                name = decode_trace(trace).worker
                 if name:
                     known = found.get(name) or SendingProcess(name, 0, 0)
                     found[name] = SendingProcess(name, known.attempts + 1, max(known.last, at))

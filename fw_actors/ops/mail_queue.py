@@ -42,7 +42,7 @@ from fw_actors.runtime import Entropy
 from fw_actors.store import LeasedJob, Statement, Tx, jobs
 from fw_actors.store.schema import IDENTIFIER
 from fw_actors.store.statement import STATEMENT_CACHE_SIZE
-from fw_actors.tracing import Tracer, written_context
+from fw_actors.tracing import Tracer, encode_context
 
 QUEUE: Final = "mail"
 _WRITTEN: Final = ("recipient", "template", "subject", "status", "attempts", "sent")
@@ -137,7 +137,7 @@ class MailQueue:
             "user": user,
         }
         if self._tracer is not None:
-            job["trace_context"] = written_context(self._tracer.context_of(tx))
+            job["trace_context"] = encode_context(self._tracer.context_of(tx))
         jobs.enqueue(tx, **job)
         tx.after_commit(self._queued, once=True)
 

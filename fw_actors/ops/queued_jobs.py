@@ -42,7 +42,7 @@ from fw_actors.rules import JOBS_LISTED, MAX_JOBS_LISTED
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.store import LeasedJob, Statement, Tx, jobs
 from fw_actors.store.schema import JOB
-from fw_actors.tracing import Tracer, written_context
+from fw_actors.tracing import Tracer, encode_context
 
 APP_QUEUE: Final = "app"
 
@@ -80,7 +80,7 @@ class JobRecorder:
             function=path,
             arguments=_json(arguments),
             user=fw.user,
-            trace_context=None if tracer is None else written_context(tracer.context_of(fw.tx)),
+            trace_context=None if tracer is None else encode_context(tracer.context_of(fw.tx)),
         )
         fw.tx.after_commit(self._recorded, once=True)
         return number

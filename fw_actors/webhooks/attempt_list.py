@@ -25,7 +25,7 @@ from fw_actors.errors import BadRequestError
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.store import Like, Statement, Tx
 from fw_actors.store.schema import DELIVERY_ATTEMPT
-from fw_actors.webhooks.attempts import AttemptRun, AttemptTrigger, trigger_of, written_run
+from fw_actors.webhooks.attempts import AttemptRun, AttemptTrigger, decode_run, trigger_of
 
 MAX_LIMIT: Final = 500
 """The maximum number of attempts in a page."""
@@ -154,18 +154,18 @@ def attempt_page(
     fw.rights.require(meta, "list")
     _require_valid(filters, limit)
     tx = fw.tx
-    found: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     newest_only = False
     with tx.searching():
         for source in _sources(filters):
-            found += tx.rows(source.newest(filters, limit + 1, before))
+            rows += tx.rows(source.newest(filters, limit + 1, before))
             if source.is_searched(filters):
                 count = tx.scalar(source.counted(filters, MAX_SEARCHED_ROWS + 1))
                 newest_only = newest_only or int(str(count)) > MAX_SEARCHED_ROWS
-    found.sort(key=lambda row: AttemptCursor(row[0], row[1], row[2]), reverse=True)
-    page = found[:limit]
+    rows.sort(key=lambda row: AttemptCursor(row[0], row[1], row[2]), reverse=True)
+    page = rows[:limit]
     attempts = list(_attempts(tx, page))
-    following = attempts[-1].cursor if len(found) > limit else None
+    following = attempts[-1].cursor if len(rows) > limit else None
     return AttemptPage(attempts, following, newest_only)
 
 
@@ -213,35 +213,37 @@ class _Source:
             c.last_attempt.label("ended"), self.delivery.label("delivery"),
             self.position.label("position"), c.webhook, self.number.label("number"), c.status,
             c.response_status, c.error, c.duration_ms, c.replayed,
-        ).where(*self._sought(filters))  # fmt: skip
+        ).where(*self._indexed_conditions(filters))  # fmt: skip
         if before is not None:
             select = select.where(c.last_attempt <= before.ended)
-        rest = self._rest(filters)
+        other_conditions = self._other_conditions(filters)
         order = [c.last_attempt.desc(), self.delivery.desc()]
         if isinstance(self.position, sa.Column):
             order.append(self.position.desc())
-        if not rest:
+        if not other_conditions:
             return _after(select, self, before).order_by(*order).limit(limit)
         some = select.order_by(*order).limit(MAX_SEARCHED_ROWS).subquery("some")
-        found = sa.select(*some.c).where(*(condition(some.c) for condition in rest))
+        matches = sa.select(*some.c).where(*(condition(some.c) for condition in other_conditions))
         if before is not None:
-            found = found.where(_is_after(some.c.ended, some.c.delivery, some.c.position, before))
+            matches = matches.where(
+                _is_after(some.c.ended, some.c.delivery, some.c.position, before)
+            )
         by_time = [column.desc() for column in (some.c.ended, some.c.delivery, some.c.position)]
-        return found.order_by(*by_time).limit(limit)
+        return matches.order_by(*by_time).limit(limit)
 
     def is_searched(self, filters: AttemptFilter) -> bool:
         """Whether the filter has conditions that no index answers."""
-        return bool(self._rest(filters))
+        return bool(self._other_conditions(filters))
 
     def counted(self, filters: AttemptFilter, max_count: int) -> sa.Select[Any]:
         """Return the statement for the number of attempts to search, at most `max_count`."""
-        one: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(
+        any_row: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(
             self.columns.last_attempt.table
         )
-        some = one.where(*self._sought(filters)).limit(max_count)
-        return sa.select(sa.func.count()).select_from(some.subquery())
+        limited = any_row.where(*self._indexed_conditions(filters)).limit(max_count)
+        return sa.select(sa.func.count()).select_from(limited.subquery())
 
-    def _sought(self, filters: AttemptFilter) -> list[sa.ColumnElement[bool]]:
+    def _indexed_conditions(self, filters: AttemptFilter) -> list[sa.ColumnElement[bool]]:
         c = self.columns
         conditions = [*self.only, c.last_attempt.is_not(None)]
         if filters.webhook is not None and self.by_webhook:
@@ -252,20 +254,20 @@ class _Source:
             conditions.append(c.last_attempt < filters.until)
         return conditions
 
-    def _rest(self, filters: AttemptFilter) -> list[Any]:
+    def _other_conditions(self, filters: AttemptFilter) -> list[Any]:
         """Return the conditions that no index answers, as functions of the columns."""
-        rest: list[Any] = []
+        conditions: list[Any] = []
         if filters.webhook is not None and not self.by_webhook:
-            rest.append(lambda c: c.webhook == filters.webhook)
+            conditions.append(lambda c: c.webhook == filters.webhook)
         if filters.result is not None and not self.only:
             is_error = filters.result is AttemptResult.FAILED
-            rest.append(lambda c: c.error.is_not(None) if is_error else c.error.is_(None))
+            conditions.append(lambda c: c.error.is_not(None) if is_error else c.error.is_(None))
         if filters.response_status is not None:
-            rest.append(lambda c: c.response_status == filters.response_status)
+            conditions.append(lambda c: c.response_status == filters.response_status)
         if filters.error is not None:
             pattern = filters.error.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-            rest.append(lambda c: Like(c.error, f"%{ascii_lower(pattern)}%"))
-        return rest
+            conditions.append(lambda c: Like(c.error, f"%{ascii_lower(pattern)}%"))
+        return conditions
 
 
 _IN_ROW_OF: Final = (_D.name, sa.literal(_IN_ROW), _D.attempts, _D)
@@ -302,10 +304,10 @@ def _after(select: sa.Select[Any], source: _Source, before: AttemptCursor | None
 
 def _attempts(tx: Tx, rows: list[tuple[Any, ...]]) -> Iterable[ListedAttempt]:
     names = sorted({row[1] for row in rows})
-    found = {name: more for name, *more in tx.rows(_EVENTS, n=names)} if names else {}
+    events = {name: more for name, *more in tx.rows(_EVENTS, n=names)} if names else {}
     for ended, delivery, position, webhook, number, status, code, error, duration, replayed in rows:
-        event, creation = found.get(delivery, ("", ended))
-        run = written_run(creation, replayed)
+        event, creation = events.get(delivery, ("", ended))
+        run = decode_run(creation, replayed)
         yield ListedAttempt(
             AttemptCursor(ended, delivery, position), webhook or "", event or "", number,
             trigger_of(number, run), run, status or "", code, error, duration or 0,

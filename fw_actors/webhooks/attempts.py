@@ -26,7 +26,7 @@ from fw_actors.runtime.clock import US_PER_MS
 from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.schema import DELIVERY_ATTEMPT
-from fw_actors.tracing import TraceContext, stored_context
+from fw_actors.tracing import TraceContext, decode_context
 
 MAX_KEPT_ATTEMPTS: Final = 30
 """The maximum number of attempts kept for one delivery, the newest ones."""
@@ -65,7 +65,7 @@ class AttemptTrace(NamedTuple):
     parent_id: str = ""
 
 
-def written_trace(times: Times | None, signed: SignedHeaders, address: str, url: str) -> str:
+def encode_trace(times: Times | None, signed: SignedHeaders, address: str, url: str) -> str:
     """Return a trace in its stored form, except the last item, which is the worker.
 
     Items contain no spaces and are separated by spaces. Two signatures, of a rotated secret and its
@@ -89,7 +89,7 @@ def written_trace(times: Times | None, signed: SignedHeaders, address: str, url:
     return f"{steps} {timestamp} {signature} {address or NO_ITEM} {url or NO_ITEM}{parent}"
 
 
-def read_trace(text: str | None) -> AttemptTrace:
+def decode_trace(text: str | None) -> AttemptTrace:
     """Return a stored trace; an empty one if there is none, or if raw SQL has damaged it."""
     items = (text or "").split(" ")
     second = _STEPS + 2
@@ -112,7 +112,7 @@ def read_trace(text: str | None) -> AttemptTrace:
 
 
 @lru_cache(_URLS)
-def shown_url(url: str) -> str:
+def url_without_query(url: str) -> str:
     """Return a Webhook's URL as in traces: `?…` replaces the query."""
     try:
         shown = parse_endpoint(url, development=True).display
@@ -235,7 +235,7 @@ def attempts_of_each(tx: Tx, deliveries: Sequence[str]) -> dict[str, list[Record
 
     Two statements read those of up to 500 deliveries.
     """
-    found: dict[str, list[RecordedAttempt]] = {}
+    attempts_by_delivery: dict[str, list[RecordedAttempt]] = {}
     for start in range(0, len(deliveries), _PART):
         names = list(deliveries[start : start + _PART])
         earlier: dict[str, list[tuple[Any, ...]]] = {}
@@ -244,8 +244,10 @@ def attempts_of_each(tx: Tx, deliveries: Sequence[str]) -> dict[str, list[Record
         for delivery, creation, attempts, *last in tx.rows(_LAST_OF, names=names):
             rows = [(attempts, *last)] if attempts else []
             rows += earlier.get(delivery, [])
-            found[delivery] = [_attempt(creation, *each) for each in rows[:MAX_KEPT_ATTEMPTS]]
-    return found
+            attempts_by_delivery[delivery] = [
+                _attempt(creation, *each) for each in rows[:MAX_KEPT_ATTEMPTS]
+            ]
+    return attempts_by_delivery
 
 
 def attempts_of(tx: Tx, delivery: str) -> AttemptHistory:
@@ -256,8 +258,8 @@ def attempts_of(tx: Tx, delivery: str) -> AttemptHistory:
     creation, trace, attempts, *last = row
     rows = [(attempts, *last)] if attempts else []
     rows += tx.rows(_EARLIER, delivery=delivery)
-    found = [_attempt(creation, *each) for each in rows[:MAX_KEPT_ATTEMPTS]]
-    return AttemptHistory(written_run(creation, last[-1]), found, stored_context(trace))
+    recorded = [_attempt(creation, *each) for each in rows[:MAX_KEPT_ATTEMPTS]]
+    return AttemptHistory(decode_run(creation, last[-1]), recorded, decode_context(trace))
 
 
 def _copying(which: sa.ColumnElement[bool]) -> Statement:
@@ -306,7 +308,7 @@ def archive_before_replay(tx: Tx, delivery: str, attempts: int) -> None:
     tx.run(_DROP_OLDEST, delivery=delivery, kept=MAX_KEPT_ATTEMPTS - attempts)
 
 
-def replayed_by(user: str, at: int) -> str:
+def encode_replay(user: str, at: int) -> str:
     """Return the value of the internal column `replayed` of a delivery after a replay."""
     return f"{at} {user}"
 
@@ -324,12 +326,12 @@ def delete_responses(tx: Tx, deliveries: Sequence[str]) -> None:
 def _attempt(creation: int, number: int, *row: Any) -> RecordedAttempt:
     status, next_attempt, ended, response_status, body, error, duration, trace, replayed = row
     return RecordedAttempt(
-        written_run(creation, replayed), number, status, next_attempt, ended or creation,
-        response_status, body, error, duration or 0, read_trace(trace),
+        decode_run(creation, replayed), number, status, next_attempt, ended or creation,
+        response_status, body, error, duration or 0, decode_trace(trace),
     )  # fmt: skip
 
 
-def written_run(creation: int, replayed: str | None) -> AttemptRun:
+def decode_run(creation: int, replayed: str | None) -> AttemptRun:
     """Return the origin of attempts from the internal column `replayed` of their delivery."""
     at, _, user = (replayed or "").partition(" ")
     return AttemptRun(user, int(at)) if user and at.isdigit() else AttemptRun("", creation)

@@ -167,44 +167,48 @@ class Cancellations:
         """Cancel deliveries that are not leased; return their names."""
         tx = fw.tx
         lock_claim_rows_of(tx, names)
-        taken = self._taken(tx, names)
-        if not taken:
+        leased = self._lease(tx, names)
+        if not leased:
             return []
         error = error_of_cancellation(fw.user)
         outcome = AttemptOutcome(OutcomeKind.CANCELLED, tx.now, error=error)
         # Not counted, because it says nothing about the receiver.
-        batch = self._deliveries.outcome_batch([(due, outcome) for due in taken], counted=False)
+        batch = self._deliveries.outcome_batch(
+            [(delivery, outcome) for delivery in leased], counted=False
+        )
         self._deliveries.settle_all(tx, batch)
-        for due in taken:
-            detail = {"webhook": due.job.partition, "previous_status": due.status}
-            self._audit.record(fw, Action.CANCEL_DELIVERY, due.delivery, detail)
+        for delivery in leased:
+            detail = {"webhook": delivery.job.partition, "previous_status": delivery.status}
+            self._audit.record(fw, Action.CANCEL_DELIVERY, delivery.delivery, detail)
         # The next deliveries of ordered documents are due.
         tx.after_commit(self._recorded, once=True)
-        return [due.delivery for due in taken]
+        return [delivery.delivery for delivery in leased]
 
-    def _taken(self, tx: Tx, names: Sequence[str]) -> list[LeasedDelivery]:
+    def _lease(self, tx: Tx, names: Sequence[str]) -> list[LeasedDelivery]:
         """Lease the jobs of waiting deliveries that no worker holds."""
         token = self._entropy.bytes(_TOKEN_BYTES).hex()
-        taken = tx.rows(_TAKE, names=list(names), token=token, now=tx.now)
-        subjects = [subject for _, _, subject, _ in taken]
-        read = {row[0]: row[1:] for row in tx.rows(_READ, names=subjects)}
-        found = {of: self._deliveries.stored_webhook(tx, of) for of in {job[1] for job in taken}}
-        due = []
-        for job, webhook, name, key in sorted(taken, key=itemgetter(0)):
-            if name in read:  # else deleted meanwhile
-                leased = LeasedJob(job, QUEUE, webhook, name, lease=token)
-                stored, (attempts, max_attempts, status) = found[webhook], read[name]
-                due.append(
+        jobs = tx.rows(_TAKE, names=list(names), token=token, now=tx.now)
+        subjects = [subject for _, _, subject, _ in jobs]
+        columns = {row[0]: row[1:] for row in tx.rows(_READ, names=subjects)}
+        webhooks = {
+            webhook: self._deliveries.stored_webhook(tx, webhook)
+            for webhook in {webhook for _, webhook, _, _ in jobs}
+        }
+        deliveries = []
+        for number, webhook, name, ordering_key in sorted(jobs, key=itemgetter(0)):
+            if name in columns:  # else deleted meanwhile
+                attempts, max_attempts, status = columns[name]
+                deliveries.append(
                     LeasedDelivery(
-                        leased,
-                        stored,
-                        tx.now,
-                        name,
-                        b"",
-                        attempts,
-                        max_attempts,
-                        status,
-                        key is not None,
+                        job=LeasedJob(number, QUEUE, webhook, name, lease=token),
+                        stored=webhooks[webhook],
+                        lease_end=tx.now,
+                        delivery=name,
+                        payload=b"",
+                        attempts=attempts,
+                        max_attempts=max_attempts,
+                        status=status,
+                        ordered=ordering_key is not None,
                     )
                 )
-        return due
+        return deliveries

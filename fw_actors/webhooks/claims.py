@@ -160,14 +160,14 @@ class Leased(NamedTuple):
 
         Raises: StatementError if payloads cannot be matched to deliveries; none must be sent then.
         """
-        leases = {lease.webhook: (at, lease) for at, lease in enumerate(self.leases)}
+        leases = {lease.webhook: (position, lease) for position, lease in enumerate(self.leases)}
         found = []
         for row, text in self.all_rows():
             if row.delivery is None or row.key in self.returned:
                 continue
             payload = text if row.size is not None else self._long_payload(row.delivery)
-            at, lease = leases[row.webhook]
-            found.append((at, row.key, _due(row, row.delivery, payload, lease, self.token)))
+            position, lease = leases[row.webhook]
+            found.append((position, row.key, _due(row, row.delivery, payload, lease, self.token)))
         found.sort()  # job numbers are unique
         return [leased for _, _, leased in found]
 
@@ -304,7 +304,7 @@ class DeliveryClaims:
             token: the fencing token of the leases.
         """
         heads = self.heads(tx)
-        later = [head.next_at for head in heads if head.next_at > tx.now]
+        next_times = [head.next_at for head in heads if head.next_at > tx.now]
         leases: list[Lease] = []
         more = False
         due = [head for head in heads if head.next_at <= tx.now]
@@ -312,7 +312,7 @@ class DeliveryClaims:
         for head in self._read(tx, due, limits):
             stored = head.stored
             if stored is not None and stored.paused_until > tx.now:
-                later.append(stored.paused_until)
+                next_times.append(stored.paused_until)
                 continue
             free = limits.free(stored)
             if free <= 0:
@@ -320,37 +320,37 @@ class DeliveryClaims:
                 continue
             lease_ms = (_timeout(stored) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
             if stored is not None and stored.rate_limited_or_ordered:
-                found = self._paced.lease(tx, stored, free, lease_ms, token)
+                result = self._paced.lease(tx, stored, free, lease_ms, token)
             else:
-                found = _lease(tx, head.webhook, free, lease_ms, token)
-            limits.take(stored, found.leased)
-            if found.leased:  # else another process claimed them
+                result = _lease(tx, head.webhook, free, lease_ms, token)
+            limits.take(stored, result.leased)
+            if result.leased:  # else another process claimed them
                 leases.append(Lease(head.webhook, stored, tx.now + lease_ms))
-            more = more or found.more
-            if found.next_at is not None:
-                later.append(found.next_at)
+            more = more or result.more
+            if result.next_at is not None:
+                next_times.append(result.next_at)
         more = more or (limits.exhausted and bool(due))
         leased = None
         if leases:
             leased = self._without_orphans(tx, self.leased(tx, leases, token, limits))
             release_all(tx, sorted(leased.returned), token)
             more = more or bool(leased.returned)
-        return ClaimedBatch(leased, more, min(later, default=None))
+        return ClaimedBatch(leased, more, min(next_times, default=None))
 
     def release_claim(self, tx: Tx, leased: Leased) -> None:
         """Release all leases of a claim, whose rows cannot be read, without counting attempts."""
-        given = rows_as_json([(one.webhook, one.ends) for one in leased.leases])
-        lock_claim_rows(tx, sorted(one.webhook for one in leased.leases))
-        rows = tx.rows(_JOBS_OF, leases=given, token=leased.token)
+        leases = rows_as_json([(lease.webhook, lease.ends) for lease in leased.leases])
+        lock_claim_rows(tx, sorted(lease.webhook for lease in leased.leases))
+        rows = tx.rows(_JOBS_OF, leases=leases, token=leased.token)
         release_all(tx, [job for (job,) in rows if job is not None], leased.token)
 
     def _without_orphans(self, tx: Tx, leased: Leased) -> Leased:
         """Remove the jobs whose deliveries were deleted."""
         if leased.orphans:
-            with_keys = held_ordered(tx, [(job, leased.token) for job in leased.orphans])
+            ordered_jobs = held_ordered(tx, [(job, leased.token) for job in leased.orphans])
             for job in leased.orphans:
                 jobs.finish(tx, job, leased.token)
-            leave(tx, with_keys)
+            leave(tx, ordered_jobs)
         return leased
 
     def heads(self, tx: Tx) -> list[Head]:
@@ -372,14 +372,14 @@ class DeliveryClaims:
 
     def _read(self, tx: Tx, heads: Sequence[Head], limits: ClaimLimits) -> Iterator[Head]:
         """Yield heads with their Webhooks, which are read some at a time, while slots are free."""
-        for at in range(0, len(heads), WEBHOOKS_PER_READ):
+        for start in range(0, len(heads), WEBHOOKS_PER_READ):
             if limits.exhausted:
                 return
-            some = heads[at : at + WEBHOOKS_PER_READ]
-            unread = [head.webhook for head in some if not head.is_read]
-            found = self._webhooks(tx, unread) if unread else {}
-            for head in some:
-                yield head if head.is_read else head._replace(stored=found.get(head.webhook))
+            part = heads[start : start + WEBHOOKS_PER_READ]
+            unread = [head.webhook for head in part if not head.is_read]
+            webhooks = self._webhooks(tx, unread) if unread else {}
+            for head in part:
+                yield head if head.is_read else head._replace(stored=webhooks.get(head.webhook))
 
     def _webhooks(self, tx: Tx, names: Sequence[str]) -> dict[str, StoredWebhook]:
         rows = self._rows(tx, self._statements.webhooks, names=rows_as_json(names))
@@ -404,14 +404,16 @@ class DeliveryClaims:
         self, tx: Tx, leases: Sequence[Lease], token: str, limits: ClaimLimits | None = None
     ) -> Leased:
         """Return the deliveries leased with `token`; `limits` restricts their long payloads."""
-        given = rows_as_json([(one.webhook, one.ends) for one in leases])
+        leases_json = rows_as_json([(one.webhook, one.ends) for one in leases])
         if not self._packed:
             rows = [
                 (_Row(key, None if payload is None else len(payload), *columns), payload or b"")
-                for key, payload, *columns in tx.rows(self.leased_rows, leases=given, token=token)
+                for key, payload, *columns in tx.rows(
+                    self.leased_rows, leases=leases_json, token=token
+                )
             ]
             return self._read_rest(tx, Leased(leases, token, b"", [], {}, rows), limits)
-        row = tx.one(self.leased_rows, leases=given, token=token)
+        row = tx.one(self.leased_rows, leases=leases_json, token=token)
         assert row is not None  # an aggregate always returns a row
         frames, job_count, delivery_count, payload_count = row
         leased = Leased(leases, token, frames or b"", [], {})
@@ -450,12 +452,12 @@ def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedL
     return PacedLease(count, next_at=jobs.next_claim(tx, QUEUE, webhook))
 
 
-def release_all(tx: Tx, held: Sequence[int], token: str) -> None:
+def release_all(tx: Tx, job_ids: Sequence[int], token: str) -> None:
     """Release leases of one token without counting attempts."""
-    if held:
-        with_keys = held_ordered(tx, [(job, token) for job in held])
-        jobs.release_all(tx, held, token)
-        next_after(tx, with_keys)
+    if job_ids:
+        ordered_jobs = held_ordered(tx, [(job, token) for job in job_ids])
+        jobs.release_all(tx, job_ids, token)
+        next_after(tx, ordered_jobs)
 
 
 def _timeout(stored: StoredWebhook | None) -> int:
@@ -495,7 +497,9 @@ def _statements(
         PlainText(webhooks.c.client_certificate),
         sa.case((webhooks.c.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
     )
-    of_it = sa.and_(webhooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
+    is_its_webhook = sa.and_(
+        webhooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now")
+    )
     key: sa.BindParameter[str] = sa.bindparam("key")
 
     def packable(*columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
@@ -504,7 +508,7 @@ def _statements(
     return _ClaimStatements(
         Statement(
             packable(head.c.next_at, head.c.partition, webhooks.c.name, *read).select_from(
-                head.outerjoin(webhooks, of_it)
+                head.outerjoin(webhooks, is_its_webhook)
             )
         ),
         Statement(packable(other.c.next_at, other.c.partition).select_from(other)),
@@ -661,9 +665,11 @@ class ClaimPlan:
         origin = target.origin if target is not None else None
         copy = self._copies.get(origin)
         if copy is None:
-            known = self._known.get(origin)
+            current = self._known.get(origin)
             copy = (
-                replace(known) if known else new_receiver(origin, self._slots, self._per_receiver)
+                replace(current)
+                if current
+                else new_receiver(origin, self._slots, self._per_receiver)
             )
             self._copies[origin] = copy
         return copy

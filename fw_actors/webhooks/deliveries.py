@@ -44,7 +44,12 @@ from fw_actors.store.jobs import held_of
 from fw_actors.store.ordered_jobs import OrderedJob, held_ordered, leave, next_after
 from fw_actors.store.schema import DELIVERY_ATTEMPT, JOB
 from fw_actors.store.statement import STATEMENT_CACHE_SIZE
-from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url, written_trace
+from fw_actors.webhooks.attempts import (
+    NO_ITEM,
+    encode_trace,
+    keep_before_outcomes,
+    url_without_query,
+)
 from fw_actors.webhooks.claims import DeliveryClaims, LeasedDelivery
 from fw_actors.webhooks.events import QUEUE, ordering_key_of
 from fw_actors.webhooks.health import CountedOutcome, add_tallies, tallies_of
@@ -89,30 +94,30 @@ the attempt, the others are in the order of `outcome_values`."""
 
 
 def outcome_values(
-    ended: AttemptOutcome, transition: Transition, error: str
+    outcome: AttemptOutcome, transition: Transition, error: str
 ) -> tuple[int | str | None, ...]:
     """Return the values that an outcome writes, in the order of `COLUMNS` without the trace.
 
     `error` is that of `stored_error`.
     """
-    body = ended.response_body
+    body = outcome.response_body
     return (
         transition.status,
         transition.attempts,
         transition.next_attempt,
-        ended.at,
-        ended.response_status,
+        outcome.at,
+        outcome.response_status,
         None if body is None else body_as_text(body),
         error or None,
-        ended.duration_ms,
+        outcome.duration_ms,
     )
 
 
-def stored_error(ended: AttemptOutcome) -> str:
+def stored_error(outcome: AttemptOutcome) -> str:
     """Return the error as stored: text valid in both databases, cut to the column's length."""
-    if not ended.error:
+    if not outcome.error:
         return ""
-    return ended.error[: jobs.ERROR_CHARACTERS].replace("\x00", "\ufffd")
+    return outcome.error[: jobs.ERROR_CHARACTERS].replace("\x00", "\ufffd")
 
 
 def body_as_text(body: bytes) -> str:
@@ -208,43 +213,43 @@ class Deliveries(DeliveryClaims):
     ) -> OutcomeBatch:
         """Determine the status after each finished attempt, and encode the batch for
         `settle_all`. `counted`: as outcomes of their Webhooks (B-240)."""
-        ready = OutcomeBatch([], [], "", [], [], [], [], "", "", [], set(), set())
+        batch = OutcomeBatch([], [], "", [], [], [], [], "", "", [], set(), set())
         rows = []
         # By name and row: a name may pass to another Webhook.
         jobs_by_name: dict[tuple[str, str], int] = {}
-        for leased, ended in attempts:
+        for leased, outcome in attempts:
             transition = next_transition(
-                ended.kind,
+                outcome.kind,
                 attempts_before=leased.attempts,
                 max_attempts=leased.max_attempts,
-                ended=ended.at,
+                ended=outcome.at,
                 backoff=self._backoff,
-                at_least=ended.wait_seconds,
+                at_least=outcome.wait_seconds,
             )
-            job, token, error = leased.job.id, leased.job.lease, stored_error(ended)
-            ready.leases.append((job, token))
-            ready.statuses.append(transition.status)
+            job, token, error = leased.job.id, leased.job.lease, stored_error(outcome)
+            batch.leases.append((job, token))
+            batch.statuses.append(transition.status)
             if transition.status is DeliveryStatus.SENT:
-                ready.sent.append((job, token))
+                batch.sent.append((job, token))
             else:
-                ready.unsent.append(jobs.Settlement(job, token, transition.next_attempt, error))
-            url = "" if leased.stored is None else shown_url(leased.stored.url)
-            trace = written_trace(ended.times, ended.signed, ended.address, url)
-            rows.append((job, token, *outcome_values(ended, transition, error), trace))
+                batch.unsent.append(jobs.Settlement(job, token, transition.next_attempt, error))
+            url = "" if leased.stored is None else url_without_query(leased.stored.url)
+            trace = encode_trace(outcome.times, outcome.signed, outcome.address, url)
+            rows.append((job, token, *outcome_values(outcome, transition, error), trace))
             if leased.attempts:
-                ready.reattempted.append((job, token))
+                batch.reattempted.append((job, token))
             if leased.ordered:
-                ready.ordered.append((job, token))
-                ready.ordered_webhooks.add(leased.job.partition)
+                batch.ordered.append((job, token))
+                batch.ordered_webhooks.add(leased.job.partition)
                 if leased.stored is None or not leased.stored.ordered or not leased.stored.enabled:
-                    ready.drained.add(job)
+                    batch.drained.add(job)
             if counted:
-                ready.counted.append((leased.job.partition, transition.status, ended.at, error))
+                batch.counted.append((leased.job.partition, transition.status, outcome.at, error))
                 row_id = "" if leased.stored is None else leased.stored.row_id
                 jobs_by_name[leased.job.partition, row_id] = job
-        return ready._replace(
+        return batch._replace(
             rows=rows_as_json(rows),
-            tallies=tallies_of(ready.counted),
+            tallies=tallies_of(batch.counted),
             job_of_webhook=rows_as_json(
                 [(job, webhook) for (webhook, _), job in jobs_by_name.items()]
             ),
@@ -257,7 +262,7 @@ class Deliveries(DeliveryClaims):
         """
         statuses: Sequence[DeliveryStatus | None] = batch.statuses
         lost: set[tuple[int, str]] = set()
-        with_keys = (
+        ordered_jobs = (
             _lock_with_claim_rows(tx, batch.ordered, batch.ordered_webhooks)
             if batch.ordered
             else []
@@ -267,36 +272,36 @@ class Deliveries(DeliveryClaims):
         if batch.reattempted:
             keep_before_outcomes(tx, batch.reattempted)
         if tx.run(self._settle, settled=batch.rows) < len(statuses):
-            found = msgspec.json.decode(tx.scalar(self._lost, settled=batch.rows))
-            lost = {(job, token) for job, token in found}
+            lost_rows = msgspec.json.decode(tx.scalar(self._lost, settled=batch.rows))
+            lost = {(job, token) for job, token in lost_rows}
             statuses = [
-                None if held in lost else status
-                for held, status in zip(batch.leases, statuses, strict=True)
+                None if lease in lost else status
+                for lease, status in zip(batch.leases, statuses, strict=True)
             ]
         counted = not lost and add_tallies(tx, batch.tallies, batch.job_of_webhook)
         if batch.counted and not counted:
             add_tallies(tx, tallies_of(_counted_by_new_names(tx, batch, lost)))
-        jobs.delete_held(tx, [held[0] for held in batch.sent if held not in lost])
+        jobs.delete_held(tx, [lease[0] for lease in batch.sent if lease not in lost])
         if batch.unsent:
             jobs.settle_all(tx, batch.unsent)  # fenced by the tokens too
-        if with_keys:
-            recorded = zip(batch.leases, statuses, strict=True)
-            final = {held[0] for held, status in recorded if status in FINAL}
-            sent = {held[0] for held in batch.sent}  # those jobs are deleted
+        if ordered_jobs:
+            lease_statuses = zip(batch.leases, statuses, strict=True)
+            final = {lease[0] for lease, status in lease_statuses if status in FINAL}
+            sent = {lease[0] for lease in batch.sent}  # those jobs are deleted
             _release_followers(
-                tx, [job for job in with_keys if job.id in final], sent, batch.drained
+                tx, [job for job in ordered_jobs if job.id in final], sent, batch.drained
             )
         return statuses
 
     def release(self, tx: Tx, leased: LeasedDelivery) -> bool:
         """Release a lease without counting the attempt. Returns False if it was lost before."""
-        held = (leased.job.id, leased.job.lease)
-        with_keys = (
-            _lock_with_claim_rows(tx, [held], {leased.job.partition}) if leased.ordered else []
+        lease = (leased.job.id, leased.job.lease)
+        ordered_jobs = (
+            _lock_with_claim_rows(tx, [lease], {leased.job.partition}) if leased.ordered else []
         )
-        released = jobs.release(tx, *held)
-        if with_keys:
-            next_after(tx, with_keys)
+        released = jobs.release(tx, *lease)
+        if ordered_jobs:
+            next_after(tx, ordered_jobs)
         return released
 
 
@@ -332,7 +337,7 @@ def _statements(deliveries: sa.Table, worker: str) -> tuple[Statement, Statement
 
 
 def _lock_with_claim_rows(
-    tx: Tx, held: Sequence[tuple[int, str]], webhooks: Set[str]
+    tx: Tx, leases: Sequence[tuple[int, str]], webhooks: Set[str]
 ) -> list[OrderedJob]:
     """Lock the claim rows of Webhooks, and return the leased jobs that have ordering keys.
 
@@ -340,11 +345,11 @@ def _lock_with_claim_rows(
     above), except that of a Webhook that was renamed meanwhile.
     """
     lock_claim_rows(tx, sorted(webhooks))
-    found = held_ordered(tx, held)
-    renamed = {job.partition for job in found} - webhooks
+    ordered_jobs = held_ordered(tx, leases)
+    renamed = {job.partition for job in ordered_jobs} - webhooks
     if renamed:
         lock_claim_rows(tx, sorted(renamed))
-    return found
+    return ordered_jobs
 
 
 def _counted_by_new_names(
@@ -353,18 +358,18 @@ def _counted_by_new_names(
     """Yield the outcomes for the counts of their Webhooks, which may have been renamed since the
     leases; without those of lost leases."""
     names = jobs.partitions(tx, [job for job, _ in batch.leases])
-    for held, (_, status, at, error) in zip(batch.leases, batch.counted, strict=True):
-        if held not in lost:
-            yield names[held[0]], status, at, error
+    for lease, (_, status, at, error) in zip(batch.leases, batch.counted, strict=True):
+        if lease not in lost:
+            yield names[lease[0]], status, at, error
 
 
 def _release_followers(
-    tx: Tx, ended: Sequence[OrderedJob], sent: Container[int], drained: Container[int]
+    tx: Tx, final_jobs: Sequence[OrderedJob], sent: Container[int], drained: Container[int]
 ) -> None:
     """Make the next deliveries of documents due after those that are final."""
-    if ended:
-        leave(tx, [job for job in ended if job.id not in drained], deleted=sent)
-        leave(tx, [job for job in ended if job.id in drained], deleted=sent, limit=MAX_DRAINED)
+    if final_jobs:
+        leave(tx, [job for job in final_jobs if job.id not in drained], deleted=sent)
+        leave(tx, [job for job in final_jobs if job.id in drained], deleted=sent, limit=MAX_DRAINED)
 
 
 _OLD: Final[sa.BindParameter[Any]] = sa.bindparam("old")
@@ -442,11 +447,13 @@ class DeliveryRenames(Observer):
 
     def __init__(self, registry: Registry, subscriptions: SubscriptionCache) -> None:
         table = registry.tables["Webhook Delivery"].table
-        about = sa.and_(
+        is_reference = sa.and_(
             table.c.reference_doctype == sa.bindparam("doctype"), table.c.reference_name == _OLD
         )
         self._subscriptions = subscriptions
-        self._move_references = Statement(sa.update(table).where(about).values(reference_name=_NEW))
+        self._move_references = Statement(
+            sa.update(table).where(is_reference).values(reference_name=_NEW)
+        )
         self._move_deliveries = Statement(
             sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW)
         )
@@ -475,13 +482,13 @@ class DeliveryRenames(Observer):
         self._lock_jobs = _counted(
             sa.select(JOB.c.id)
             .join_from(table, JOB, sa.and_(JOB.c.queue == QUEUE, JOB.c.subject == table.c.name))
-            .where(about)
+            .where(is_reference)
             .order_by(JOB.c.id)
             .with_for_update(of=JOB)
         )
         self._lock_references = _counted(
             sa.select(table.c.name)
-            .where(about)
+            .where(is_reference)
             .order_by(table.c.name)
             .with_for_update(key_share=True)
         )

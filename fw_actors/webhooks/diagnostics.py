@@ -65,7 +65,7 @@ _WEBHOOKS: Final = table_of(Webhook).table.c
 _FORMER: Final = Statement(sa.select(_WEBHOOKS.former_delivery).where(_WEBHOOKS.name == _NAME))
 
 
-def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
+def waiting_delivery(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
     """Return the facts about a waiting delivery. Raises: NotFoundError."""
     row = registry.tables["Webhook Delivery"].fetch(tx, delivery)
     if row is None:
@@ -77,13 +77,17 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
     number, next_at, lease, expired_leases, partition, ordering_key = job
     receivers = receivers_of(tx)
     receiver = receivers.get(row["webhook"], "")
-    same = [name for name, at in receivers.items() if at == receiver] if receiver else [partition]
+    webhooks = (
+        [name for name, other in receivers.items() if other == receiver]
+        if receiver
+        else [partition]
+    )
     behind = None
     if next_at is None and ordering_key is not None:
         behind = first_of(tx, partition, ordering_key)
     ahead = in_flight = 0
     if next_at is not None and lease is None:
-        ahead, in_flight = _competing(tx, same, next_at, number)
+        ahead, in_flight = _competing(tx, webhooks, next_at, number)
     return WaitingDelivery(
         now=tx.now,
         status=DeliveryStatus(row["status"]),
@@ -122,8 +126,8 @@ def _competing(tx: Tx, webhooks: list[str], due: int, number: int) -> tuple[int,
 
 
 def _count(tx: Tx, rows: sa.Select[Any]) -> int:
-    some = rows.limit(MAX_COUNTED_JOBS).subquery()
-    count: int = tx.scalar(sa.select(sa.func.count()).select_from(some))
+    limited = rows.limit(MAX_COUNTED_JOBS).subquery()
+    count: int = tx.scalar(sa.select(sa.func.count()).select_from(limited))
     return count
 
 
@@ -261,9 +265,9 @@ def sent_request(
     }
     if trace is not None:
         headers |= {name.decode(): value.decode() for name, value in trace.headers}
-    given = [word for name, value in headers.items() for word in ("-H", f"{name}: {value}")]
+    options = [word for name, value in headers.items() for word in ("-H", f"{name}: {value}")]
     body = payload if len(payload) <= MAX_IN_LINE else _FILE
-    words = ["curl", "-i", "-X", "POST", url, *given, "--data-binary", body]
+    words = ["curl", "-i", "-X", "POST", url, *options, "--data-binary", body]
     return SentRequest(url, headers, shlex.join(words))
 
 
@@ -333,7 +337,7 @@ def delivery_report(fw: Fw, delivery: str) -> DeliveryReport:
     return DeliveryReport(
         delivery,
         str(doc.payload or ""),
-        waiting(fw.tx, fw.documents.registry, delivery),
+        waiting_delivery(fw.tx, fw.documents.registry, delivery),
         attempts_of(fw.tx, delivery),
         doc.erased,
     )

@@ -35,7 +35,7 @@ MAX_ERASABLE_DELIVERIES: Final = 20_000
 _OPERATION: Final = "Erasing a delivery"
 _TABLE: Final = table_of(WebhookDelivery).table
 _D: Final = _TABLE.c
-_OPEN: Final = sa.and_(_D.status.in_(FINAL), _D.erased.is_(None))
+_ERASABLE: Final = sa.and_(_D.status.in_(FINAL), _D.erased.is_(None))
 _READ: Final = Statement(
     sa.select(_D.webhook, _D.status, _D.erased)
     .where(_D.name == sa.bindparam("delivery"))
@@ -45,14 +45,14 @@ _LOCK: Final = Statement(
     sa.select(_D.name, _D.webhook)
     .where(
         _D.name.in_(sa.bindparam("names", expanding=True)),
-        _OPEN.self_group().is_(sa.true()),  # one expression: no index of states is used
+        _ERASABLE.self_group().is_(sa.true()),  # one expression: no index of states is used
     )
     .order_by(_D.name)
     .with_for_update(key_share=True)
 )
 _ERASE: Final = Statement(
     sa.update(_TABLE)
-    .where(_D.name == sa.bindparam("delivery"), _OPEN)
+    .where(_D.name == sa.bindparam("delivery"), _ERASABLE)
     .values(
         payload=sa.null(), response_body=sa.null(), erased=sa.bindparam("at"),
         modified=_D.modified + 1,
@@ -108,15 +108,15 @@ def erasable(
         raise ValidationError(
             "Select the deliveries to erase: by webhook, reference or until.", field="webhook"
         )
-    conditions = [_OPEN]
+    conditions = [_ERASABLE]
     if webhook is not None:
         conditions.append(_D.webhook == webhook)
     if reference is not None:
         conditions += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
     if until is not None:
         conditions.append(_D.last_attempt <= until)
-    found = sa.select(_D.name).where(*conditions).limit(MAX_ERASABLE_DELIVERIES)
-    return sorted(name for (name,) in fw.tx.rows(found))
+    selected = sa.select(_D.name).where(*conditions).limit(MAX_ERASABLE_DELIVERIES)
+    return sorted(name for (name,) in fw.tx.rows(selected))
 
 
 def erase_many(fw: Fw, audit: AuditLog, deliveries: Sequence[str]) -> list[str]:
@@ -128,11 +128,11 @@ def erase_many(fw: Fw, audit: AuditLog, deliveries: Sequence[str]) -> list[str]:
     require_administering(fw.rights, _OPERATION)
     names = list(deliveries[:MAX_ERASED_DELIVERIES])
     lock_webhooks_of(fw.tx, names)
-    found = fw.tx.rows(_LOCK, names=names)
-    erase_all(fw.tx, [name for name, _ in found])
-    for name, of in found:
-        audit.record(fw, Action.ERASE, name, {"webhook": of})
-    return [name for name, _ in found]
+    rows = fw.tx.rows(_LOCK, names=names)
+    erase_all(fw.tx, [name for name, _ in rows])
+    for name, webhook in rows:
+        audit.record(fw, Action.ERASE, name, {"webhook": webhook})
+    return [name for name, _ in rows]
 
 
 def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:
@@ -162,25 +162,25 @@ def delete_old(tx: Tx, retention_days: int, limit: int) -> int:
     """Delete at most `limit` final deliveries `retention_days` after their last attempt, with the
     jobs of failed ones (B-280). Returns how many were deleted."""
     before = tx.now - retention_days * MS_PER_DAY
-    found = [name for (name,) in tx.rows(_FIND_OLD, before=before, limit=limit)]
-    if found and tx.locks_rows:
-        found = _locked(tx, found, before)
-    if found:
-        given = [{"delivery": name} for name in found]
-        tx.run_many(DELETE_JOB, given)
-        tx.run_many(_DELETE, given)
-        delete_attempts(tx, found)
-    return len(found)
+    names = [name for (name,) in tx.rows(_FIND_OLD, before=before, limit=limit)]
+    if names and tx.locks_rows:
+        names = _lock_unclaimed(tx, names, before)
+    if names:
+        parameters = [{"delivery": name} for name in names]
+        tx.run_many(DELETE_JOB, parameters)
+        tx.run_many(_DELETE, parameters)
+        delete_attempts(tx, names)
+    return len(names)
 
 
-def _locked(tx: Tx, found: Sequence[str], before: int) -> list[str]:
+def _lock_unclaimed(tx: Tx, names: Sequence[str], before: int) -> list[str]:
     """Lock jobs, and then deliveries (B-430); leave out those that others have locked.
 
     The jobs are locked too, because the batch would wait for them with locked deliveries.
     """
-    waiting = {name for (name,) in tx.rows(_WITH_JOB, names=found)}
-    waiting -= {name for (name,) in tx.rows(_LOCK_JOBS, names=found)}
-    free = [name for name in found if name not in waiting]
+    locked_by_others = {name for (name,) in tx.rows(_WITH_JOB, names=names)}
+    locked_by_others -= {name for (name,) in tx.rows(_LOCK_JOBS, names=names)}
+    free = [name for name in names if name not in locked_by_others]
     return [name for (name,) in tx.rows(_LOCK_OLD, names=free, before=before)]
 
 
@@ -198,7 +198,7 @@ _PUT: Final = Statement(
 )
 
 
-class _Swept(msgspec.Struct, frozen=True):
+class _SweepProgress(msgspec.Struct, frozen=True):
     """The progress of erasing the deliveries of one status, by their last attempts (ms).
 
     `start` is where the next pass begins, `reached` where the last one ended, and `moved` the time
@@ -209,12 +209,12 @@ class _Swept(msgspec.Struct, frozen=True):
     reached: int = 0
     moved: int = 0
 
-    def after(self, position: int, now: int) -> _Swept:
+    def after(self, position: int, now: int) -> _SweepProgress:
         """Return the state after a pass that has read up to `position`."""
         reached = max(self.reached, position)
         if now - self.moved < _AGAIN_MS:
-            return _Swept(self.start, reached, self.moved)
-        return _Swept(self.reached, reached, now)
+            return _SweepProgress(self.start, reached, self.moved)
+        return _SweepProgress(self.reached, reached, now)
 
 
 class PayloadSweep:
@@ -245,27 +245,29 @@ class PayloadSweep:
     def __call__(self, tx: Tx) -> int:
         """Erase the next batch; return the number of erased deliveries."""
         before = tx.now - round(self._days * MS_PER_DAY)
-        swept = self._swept(tx)
-        begin = swept.start if self._position is None else self._position
-        found: list[tuple[Any, ...]] = tx.rows(self._next, begin=begin, before=before)
-        erase_all(tx, [name for name, _ in found])
-        last = found[-1][1] if found else begin
-        if len(found) < self._batch:  # the pass has ended
-            after = swept.after(last, tx.now)
-            if after != swept:
+        progress = self._progress(tx)
+        begin = progress.start if self._position is None else self._position
+        rows: list[tuple[Any, ...]] = tx.rows(self._next, begin=begin, before=before)
+        erase_all(tx, [name for name, _ in rows])
+        last = rows[-1][1] if rows else begin
+        if len(rows) < self._batch:  # the pass has ended
+            after = progress.after(last, tx.now)
+            if after != progress:
                 tx.run(_PUT, name=self._name, content=msgspec.json.encode(after).decode())
-            tx.after_commit(lambda: self._go_on(None))
+            tx.after_commit(lambda: self._set_position(None))
         else:
-            tx.after_commit(lambda: self._go_on(last))
-        return len(found)
+            tx.after_commit(lambda: self._set_position(last))
+        return len(rows)
 
-    def _swept(self, tx: Tx) -> _Swept:
+    def _progress(self, tx: Tx) -> _SweepProgress:
         """Return how far earlier passes came; nowhere if the clock was set back since."""
         stored = tx.scalar(_GET, name=self._name)
-        swept = _Swept() if stored is None else msgspec.json.decode(stored, type=_Swept)
-        return swept if swept.moved <= tx.now else _Swept()
+        progress = (
+            _SweepProgress() if stored is None else msgspec.json.decode(stored, type=_SweepProgress)
+        )
+        return progress if progress.moved <= tx.now else _SweepProgress()
 
-    def _go_on(self, position: int | None) -> None:
+    def _set_position(self, position: int | None) -> None:
         self._position = position
 
 

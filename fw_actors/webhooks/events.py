@@ -44,7 +44,7 @@ from fw_actors.store import (
     rows_as_json,
 )
 from fw_actors.store.schema import JOB
-from fw_actors.tracing import Tracer, written_context
+from fw_actors.tracing import Tracer, encode_context
 from fw_actors.webhooks.subscriptions import UNWATCHABLE, Subscription, SubscriptionCache
 
 QUEUE: Final = "webhook"
@@ -121,18 +121,21 @@ class DeliveryRecorder:
         """
         tx = fw.tx
         ids = [[self._ids.new(tx.now) for _ in event.subscriptions] for event in events]
-        planned = [
+        new_deliveries = [
             _NewDelivery(delivery, event, subscription)
-            for event, its_ids in zip(events, ids, strict=True)
-            for subscription, delivery in zip(event.subscriptions, its_ids, strict=True)
+            for event, ids_of_event in zip(events, ids, strict=True)
+            for subscription, delivery in zip(event.subscriptions, ids_of_event, strict=True)
         ]
-        if len(planned) == 1:
-            (its_ids,) = (each for each in ids if each)
-            self._write_one(fw, planned[0], its_ids)
-        elif planned:
-            unwritten = self._write(fw, planned)
+        if len(new_deliveries) == 1:
+            (ids_of_event,) = (delivery_id for delivery_id in ids if delivery_id)
+            self._write_one(fw, new_deliveries[0], ids_of_event)
+        elif new_deliveries:
+            unwritten = self._write(fw, new_deliveries)
             if unwritten:
-                ids = [[each for each in its_ids if each not in unwritten] for its_ids in ids]
+                ids = [
+                    [delivery_id for delivery_id in ids_of_event if delivery_id not in unwritten]
+                    for ids_of_event in ids
+                ]
             tx.after_commit(self._recorded, once=True)
         return ids
 
@@ -145,26 +148,26 @@ class DeliveryRecorder:
         self._write_one(fw, _NewDelivery(ids[0], event, subscription), ids)
         return ids
 
-    def _write_one(self, fw: Fw, planned: _NewDelivery, ids: list[str]) -> None:
+    def _write_one(self, fw: Fw, new_delivery: _NewDelivery, ids: list[str]) -> None:
         """Write a single delivery; empty `ids` if no Webhook is left for it."""
-        if planned.subscription.ordered:
-            unwritten = self._write(fw, [planned])
+        if new_delivery.subscription.ordered:
+            unwritten = self._write(fw, [new_delivery])
         else:
-            unwritten = self._write_alone(fw, planned, ids)
+            unwritten = self._write_alone(fw, new_delivery, ids)
         if unwritten:
             ids.clear()
         fw.tx.after_commit(self._recorded, once=True)
 
-    def _write(self, fw: Fw, planned: Sequence[_NewDelivery]) -> Set[str]:
+    def _write(self, fw: Fw, new_deliveries: Sequence[_NewDelivery]) -> Set[str]:
         """Write deliveries and their jobs; return those that no Webhook is left for."""
         tx = fw.tx
         names: dict[Subscription, str | None] = {}
         unwritten: set[str] = set()
-        written: list[tuple[str, dict[str, Any]]] = []
+        delivery_rows: list[tuple[str, dict[str, Any]]] = []
         unordered: list[tuple[str, str]] = []
         ordered: list[tuple[str, str, str | None]] = []
         trace = self._trace_of(tx)
-        for delivery, event, subscription in planned:
+        for delivery, event, subscription in new_deliveries:
             if subscription not in names:
                 names[subscription] = self._subscriptions.current_name(tx, subscription)
             webhook = names[subscription]
@@ -172,61 +175,61 @@ class DeliveryRecorder:
                 unwritten.add(delivery)
                 continue
             columns = _columns_of(event, subscription, webhook, tx.now)
-            written.append((delivery, {**columns, **trace}))
+            delivery_rows.append((delivery, {**columns, **trace}))
             if subscription.ordered:
                 ordered.append((webhook, delivery, ordering_key_of(*event.reference)))
             else:
                 unordered.append((webhook, delivery))
-        if written:
+        if delivery_rows:
             # In the order of keys: two batches that use the same ones must not deadlock.
-            written.sort(key=lambda row: row[1]["key"] or "")
-            self._rows.insert_many(tx, fw.rights.user, written)
+            delivery_rows.sort(key=lambda row: row[1]["key"] or "")
+            self._rows.insert_many(tx, fw.rights.user, delivery_rows)
         jobs.enqueue_many(tx, QUEUE, unordered)
         if ordered:
             ordered_jobs.enqueue_ordered(tx, QUEUE, ordered)
         return unwritten
 
-    def _write_alone(self, fw: Fw, planned: _NewDelivery, ids: list[str]) -> Set[str]:
+    def _write_alone(self, fw: Fw, new_delivery: _NewDelivery, ids: list[str]) -> Set[str]:
         """Write a single delivery and its job by two statements, or by one if the store can.
 
         The statement writes nothing if the Webhook is not known by its present name. Returns as
         `_write`; a later write that finds no Webhook empties `ids`.
         """
         tx = fw.tx
-        delivery, event, subscription = planned
+        delivery, event, subscription = new_delivery
         values = _columns_of(event, subscription, subscription.webhook, tx.now)
         values.update(self._trace_of(tx))
         values["known_name"] = values.pop("webhook")
         values["known_row"] = subscription.row_id
         values.update(rows.standard_columns(tx, fw.rights.user), name=delivery)
-        write = partial(self._write, fw, [planned])
+        write = partial(self._write, fw, [new_delivery])
 
         def write_late() -> None:
             if write():
                 ids.clear()
 
         if tx.inserts_in_queries:
-            insert, then = self._insert_known_and_enqueue, []
+            insert, followers = self._insert_known_and_enqueue, []
         else:
             enqueuing = jobs.enqueuing(
                 tx, queue=QUEUE, partition=subscription.webhook, subject=delivery
             )
-            insert, then = self._insert_known, [enqueuing]
+            insert, followers = self._insert_known, [enqueuing]
         is_short = len(event.payload) <= _LONG_PAYLOAD
         if event.key is None and (is_short or tx.inserts_in_queries):
-            tx.defer(insert, write_late, then, **values)
+            tx.defer(insert, write_late, followers, **values)
             return _NOTHING
         if not tx.run(insert, **values):  # at once: a used key is raised
             return write()
-        for further, its_values in then:
-            tx.run(further, **its_values)
+        for statement, parameters in followers:
+            tx.run(statement, **parameters)
         return _NOTHING
 
     def _trace_of(self, tx: Tx) -> dict[str, str]:
         """Return the column that says where the transaction stands in a trace, if it has one."""
         if self._tracer is None:
             return {}
-        return {"trace_context": written_context(self._tracer.context_of(tx))}
+        return {"trace_context": encode_context(self._tracer.context_of(tx))}
 
 
 def ordering_key_of(doctype: str | None, name: str | None) -> str | None:
@@ -300,8 +303,8 @@ class EventRecorder(Observer):
         doctype = doc.meta.name
         if self._off or doctype in UNWATCHABLE:
             return
-        subscribed = self._subscriptions.of(fw.tx).documents.get((doctype, event))
-        if not subscribed:
+        subscriptions = self._subscriptions.of(fw.tx).documents.get((doctype, event))
+        if not subscriptions:
             return
         if not doc.meta.hooks.isdisjoint(_HOOKS[event]):
             doc = self._as_stored(fw, doc)
@@ -310,8 +313,8 @@ class EventRecorder(Observer):
         name = f"doc.{event}"
         body = {"type": name, "timestamp": iso(fw.tx.now), "data": data}
         payload = msgspec.json.encode(body).decode()
-        recorded = PreparedEvent(subscribed, name, payload, (doctype, doc.name))
-        self._deliveries.record(fw, [recorded])
+        prepared = PreparedEvent(subscriptions, name, payload, (doctype, doc.name))
+        self._deliveries.record(fw, [prepared])
 
     def _as_stored(self, fw: Fw, doc: DocType) -> DocType:
         """Return the document as stored by this transaction, or the object if it is not stored.
@@ -327,27 +330,27 @@ class EventRecorder(Observer):
                 name = names.get((doc.doctype, name), name)
         return doc
 
-    def _redacted(self, doctype: str, shown: dict[str, Any]) -> dict[str, Any]:
+    def _redacted(self, doctype: str, values: dict[str, Any]) -> dict[str, Any]:
         """Redact a document's dict, child rows included."""
-        for name, how, child in self._redactions[doctype]:
-            if how is FieldRedaction.REMOVED:
-                del shown[name]
-            elif how is FieldRedaction.BLANKED:
-                shown[name] = None
+        for name, redaction, child in self._redactions[doctype]:
+            if redaction is FieldRedaction.REMOVED:
+                del values[name]
+            elif redaction is FieldRedaction.BLANKED:
+                values[name] = None
             elif child:
-                for row in shown[name]:
+                for row in values[name]:
                     self._redacted(child, row)
-        return shown
+        return values
 
 
 def _redactions(meta: Meta) -> tuple[tuple[str, FieldRedaction, str], ...]:
     """Return the fields of a DocType that events redact or omit, and its child tables."""
     redactions = []
     for field in meta.fields.values():
-        how = redaction_of(field.name, field.type, field.permlevel)
+        redaction = redaction_of(field.name, field.type, field.permlevel)
         child = child_of(field).meta.name if isinstance(field, Table) else ""
-        if how in (FieldRedaction.REMOVED, FieldRedaction.BLANKED) or child:
-            redactions.append((field.name, how, child))
+        if redaction in (FieldRedaction.REMOVED, FieldRedaction.BLANKED) or child:
+            redactions.append((field.name, redaction, child))
     return tuple(redactions)
 
 
@@ -380,11 +383,11 @@ class CustomEvents:
     ) -> None:
         """`off`: FW_WEBHOOKS=off, nothing is queued."""
         c = registry.tables["Webhook Delivery"].table.c
-        given = JsonRows("given")
+        pairs = JsonRows("given")
         self._used = Statement(
             sa.select(c.webhook, c.key)
-            .select_from(given.table)
-            .where(c.webhook == given.item(0, str), c.key == given.item(1, str))
+            .select_from(pairs.table)
+            .where(c.webhook == pairs.item(0, str), c.key == pairs.item(1, str))
         )
         self._subscriptions = subscriptions
         self._deliveries = deliveries
@@ -405,31 +408,31 @@ class CustomEvents:
         """
         event = self._event(fw, name, data, None, None)
         row = self._subscriptions.row_of(fw.tx, excluding)
-        subscribed = [each for each in event.subscriptions if each.row_id != row]
-        return self._record_one(fw, event._replace(subscriptions=subscribed))
+        subscriptions = [each for each in event.subscriptions if each.row_id != row]
+        return self._record_one(fw, event._replace(subscriptions=subscriptions))
 
-    def emit_many(self, fw: Fw, given: object, all_or_nothing: bool) -> list[Emitted]:
+    def emit_many(self, fw: Fw, events: object, all_or_nothing: bool) -> list[Emitted]:
         """Record up to 1,000 events; return a result for each, in order.
 
         Args:
-            given: mappings with `name`, `data` and, if wanted, `reference` and `key`; an FwError
+            events: mappings with `name`, `data` and, if wanted, `reference` and `key`; an FwError
                 in place of one is its result.
             all_or_nothing: raise the first refusal. The caller undoes what was written before it.
 
         Raises: ValidationError for anything but a list of 1 to 1,000 events, and for a batch that
             would record more than `MAX_DELIVERIES` or `MAX_RECORDED_BYTES`.
         """
-        if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        if isinstance(events, str | bytes) or not isinstance(events, Sequence):
             raise ValidationError("events must be a list.", field="events")
-        if not 1 <= len(given) <= MAX_EVENTS:
+        if not 1 <= len(events) <= MAX_EVENTS:
             raise ValidationError(
                 f"events must contain 1 to {MAX_EVENTS:,} events.", field="events"
             )
-        planned = self._without_used_keys(fw, [self._prepared(fw, each) for each in given])
+        prepared = self._without_used_keys(fw, [self._prepared(fw, each) for each in events])
         if all_or_nothing:
-            _raise_first_of(planned)
-        _check_size(planned)
-        results = self._record_all(fw, planned)
+            _raise_first_of(prepared)
+        _check_size(prepared)
+        results = self._record_all(fw, prepared)
         if all_or_nothing:
             _raise_first_of(results)
         return [
@@ -437,14 +440,14 @@ class CustomEvents:
             for result in results
         ]
 
-    def _prepared(self, fw: Fw, given: object) -> PreparedEvent | FwError:
-        if isinstance(given, FwError):
-            return given
-        if not isinstance(given, Mapping) or not _REQUIRED <= set(given) <= _ALLOWED:
+    def _prepared(self, fw: Fw, event: object) -> PreparedEvent | FwError:
+        if isinstance(event, FwError):
+            return event
+        if not isinstance(event, Mapping) or not _REQUIRED <= set(event) <= _ALLOWED:
             return ValidationError("An event must be {name, data, reference?, key?}.")
         try:
             return self._event(
-                fw, given["name"], given["data"], given.get("reference"), given.get("key")
+                fw, event["name"], event["data"], event.get("reference"), event.get("key")
             )
         except ValidationError as refusal:
             return refusal
@@ -457,46 +460,46 @@ class CustomEvents:
         json_data = _json_object(data)
         document = _reference(reference)
         valid_key = _key(key)
-        subscribed = () if self._off else self._subscriptions.of(fw.tx).custom.get(event, ())
+        subscriptions = () if self._off else self._subscriptions.of(fw.tx).custom.get(event, ())
         payload = f'{{"type":"{event}","timestamp":"{iso(fw.tx.now)}","data":{json_data}}}'
-        return PreparedEvent(subscribed, event, payload, document, valid_key)
+        return PreparedEvent(subscriptions, event, payload, document, valid_key)
 
     def _without_used_keys(
-        self, fw: Fw, planned: Sequence[PreparedEvent | FwError]
+        self, fw: Fw, events: Sequence[PreparedEvent | FwError]
     ) -> list[PreparedEvent | FwError]:
         """Refuse events whose key a Webhook has received, or an earlier event of the batch uses."""
-        pairs = [
-            pair for each in planned if isinstance(each, PreparedEvent) for pair in _keys(each)
-        ]
+        pairs = [pair for each in events if isinstance(each, PreparedEvent) for pair in _keys(each)]
         if not pairs:
-            return list(planned)
+            return list(events)
         used = set(fw.tx.rows(self._used, given=rows_as_json(pairs)))
-        left: list[PreparedEvent | FwError] = []
-        for each in planned:
-            mine = _keys(each) if isinstance(each, PreparedEvent) else []
-            taken = next((webhook for webhook, key in mine if (webhook, key) in used), None)
-            used.update(mine if taken is None else ())
-            left.append(each if taken is None else _duplicate(fw, taken))
-        return left
+        remaining: list[PreparedEvent | FwError] = []
+        for each in events:
+            pairs_of_event = _keys(each) if isinstance(each, PreparedEvent) else []
+            used_by = next(
+                (webhook for webhook, key in pairs_of_event if (webhook, key) in used), None
+            )
+            used.update(pairs_of_event if used_by is None else ())
+            remaining.append(each if used_by is None else _duplicate(fw, used_by))
+        return remaining
 
     def _record_all(
-        self, fw: Fw, planned: Sequence[PreparedEvent | FwError]
+        self, fw: Fw, events: Sequence[PreparedEvent | FwError]
     ) -> list[list[str] | FwError]:
         for _ in range(MAX_BATCH_TRIES):
             try:
                 with fw.tx.savepoint():
-                    recorded = iter(
+                    ids = iter(
                         self._deliveries.record(
-                            fw, [each for each in planned if isinstance(each, PreparedEvent)]
+                            fw, [each for each in events if isinstance(each, PreparedEvent)]
                         )
                     )
             except UniqueViolation:  # another transaction has used a key since it was looked up
-                planned = self._without_used_keys(fw, planned)
+                events = self._without_used_keys(fw, events)
             else:
-                return [each if isinstance(each, FwError) else next(recorded) for each in planned]
+                return [each if isinstance(each, FwError) else next(ids) for each in events]
         return [
             each if isinstance(each, FwError) else self._record_in_savepoint(fw, each)
-            for each in planned
+            for each in events
         ]
 
     def _record_in_savepoint(self, fw: Fw, event: PreparedEvent) -> list[str] | FwError:
@@ -508,15 +511,15 @@ class CustomEvents:
 
     def _record_one(self, fw: Fw, event: PreparedEvent) -> list[str]:
         """Record an event, one Webhook after the other. Raises: DuplicateError."""
-        made: list[list[str]] = []
+        ids_of_webhooks: list[list[str]] = []
         for subscription in event.subscriptions:
             try:
-                made.append(self._deliveries.record_one(fw, event, subscription))
+                ids_of_webhooks.append(self._deliveries.record_one(fw, event, subscription))
             except UniqueViolation:
                 raise _duplicate(fw, subscription.webhook) from None
-        if len(made) == 1:
-            return made[0]  # not a copy: its id may be removed
-        return [delivery for ids in made for delivery in ids]
+        if len(ids_of_webhooks) == 1:
+            return ids_of_webhooks[0]  # not a copy: its id may be removed
+        return [delivery for ids in ids_of_webhooks for delivery in ids]
 
 
 def _keys(event: PreparedEvent) -> list[tuple[str, str]]:
@@ -537,15 +540,15 @@ def _duplicate(fw: Fw, webhook: str) -> DuplicateError:
     return DuplicateError(f"{named} has already received an event with this key.", field="key")
 
 
-def _check_size(planned: Sequence[PreparedEvent | FwError]) -> None:
+def _check_size(events: Sequence[PreparedEvent | FwError]) -> None:
     """Check what several events would record; one is accepted as by `emit`.
 
     Raises: ValidationError.
     """
-    if len(planned) == 1:
+    if len(events) == 1:
         return
     deliveries = size = 0
-    for each in planned:
+    for each in events:
         if isinstance(each, PreparedEvent):
             count = len(each.subscriptions)
             deliveries += count

@@ -42,12 +42,12 @@ def tallies_of(outcomes: Iterable[CountedOutcome]) -> str:
     """Return the counts that a batch of outcomes adds to each Webhook, as the parameter of
     `add_tallies`.
     """
-    found: dict[str, list[Any]] = {}
+    rows: dict[str, list[Any]] = {}
     success, retrying = DeliveryStatus.SENT, DeliveryStatus.RETRYING
     for webhook, status, at, error in outcomes:
-        row = found.get(webhook)
+        row = rows.get(webhook)
         if row is None:
-            row = found[webhook] = [webhook, 0, 0, 0, None, 0, None, None, None]
+            row = rows[webhook] = [webhook, 0, 0, 0, None, 0, None, None, None]
         if status is success:
             row[1] += 1
             row[4], row[5], row[6] = at, 0, None
@@ -57,7 +57,7 @@ def tallies_of(outcomes: Iterable[CountedOutcome]) -> str:
         row[6] = row[6] or at
         row[7], row[8] = error, at
     # Sorted, so that two processes lock the rows of Webhooks in the same order.
-    return rows_as_json([found[webhook] for webhook in sorted(found)])
+    return rows_as_json([rows[webhook] for webhook in sorted(rows)])
 
 
 _T: Final = JsonRows("tallies")
@@ -260,9 +260,9 @@ def counts_by_hour(tx: Tx, webhook: str, hours: int) -> list[tuple[int, OutcomeC
     """Return the outcomes of a Webhook in each of the last hours, the oldest first."""
     first = _hours_ago(tx, hours - 1)
     rows = tx.rows(_HOURS, webhook=webhook, since=first)
-    found = {hour: OutcomeCounts(*counts) for hour, *counts in rows}
-    every = range(first, first + hours * MS_PER_HOUR, MS_PER_HOUR)
-    return [(hour, found.get(hour, OutcomeCounts())) for hour in every]
+    counts_of_hour = {hour: OutcomeCounts(*counts) for hour, *counts in rows}
+    all_hours = range(first, first + hours * MS_PER_HOUR, MS_PER_HOUR)
+    return [(hour, counts_of_hour.get(hour, OutcomeCounts())) for hour in all_hours]
 
 
 def label_of_webhook(title: str | None, url: str | None) -> str:
@@ -317,12 +317,12 @@ def _with_counts(
     counts = {name: tuple(map(int, numbers)) for name, *numbers in rows}
     for name, title, url, enabled, failures, failing, error, success, since, until in webhooks:
         paused = pause_end(since, until, tx.now) != NOT_PAUSED
-        receiver = service.health.get(receiver_of(url), "")
+        receiver_health = service.health.get(receiver_of(url), "")
         numbers = counts.get(name, (0,) * 9)
         yield WebhookHealth(
             name=name,
             label=label_of_webhook(title, url),
-            state=_state(paused, bool(enabled), failures or 0, success, receiver),
+            state=_state(paused, bool(enabled), failures or 0, success, receiver_health),
             failures=failures or 0,
             failing_since=failing,
             last_error=error or "",
@@ -345,18 +345,17 @@ def _hours_ago(tx: Tx, hours: int) -> int:
 
 
 def _state(
-    paused: bool, enabled: bool, failures: int, success: int | None, receiver: str
+    paused: bool, enabled: bool, failures: int, success: int | None, receiver_health: str
 ) -> WebhookState:
-    """Return the state of a Webhook; `receiver` is the health of its receiver."""
     if paused:  # also of a disabled one, whose deliveries wait too (B-301)
         return WebhookState.PAUSED
     if not enabled:  # its deliveries fail, also while its receiver is paused
         return WebhookState.DISABLED
-    if receiver == "paused":
+    if receiver_health == "paused":
         return WebhookState.PAUSED
     if failures >= FAILURES:
         return WebhookState.FAILING
-    if receiver == "slow":
+    if receiver_health == "slow":
         return WebhookState.SLOW
     return WebhookState.UNTRIED if success is None and not failures else WebhookState.WORKING
 

@@ -105,7 +105,7 @@ _MARKS: Final[Mapping[OutageAction, Statement]] = {
         disabled=_SINCE,
     ),
 }  # fmt: skip
-_BEGIN_ANEW: Final = Statement(
+_RESET_FAILURES: Final = Statement(
     sa.update(WEBHOOK_HEALTH)
     .where(_HEALTH.webhook == _WEBHOOK)
     .values(failures=0, failing_since=None)
@@ -158,16 +158,16 @@ class ReceiverNotices:
         )
         if row is None:
             return 0
-        found = _OutageRow(row)
-        action = outage_action(found.outage, tx.now, self._policy)
+        outage_row = _OutageRow(row)
+        action = outage_action(outage_row.outage, tx.now, self._policy)
         assert action is not None  # the statement applies the same rule
-        do = {
+        carry_out = {
             OutageAction.END: self._end,
             OutageAction.NOTICE: self._notify,
             OutageAction.DISABLE: self._disable,
         }[action]
-        if do(handle(tx), found):
-            tx.after_commit(lambda: on_action(action, found.name))
+        if carry_out(handle(tx), outage_row):
+            tx.after_commit(lambda: on_action(action, outage_row.name))
         return 1
 
     def end_of_deleted(self, fw: Fw, webhook: str) -> None:
@@ -176,59 +176,61 @@ class ReceiverNotices:
         if row is not None:
             self._end(fw, _OutageRow(row), reason="deleted")
 
-    def _end(self, fw: Fw, found: _OutageRow, reason: str = "") -> bool:
-        since = found.outage.noticed
+    def _end(self, fw: Fw, outage_row: _OutageRow, reason: str = "") -> bool:
+        since = outage_row.outage.noticed
         assert since is not None
-        if not self._take(fw.tx, OutageAction.END, found, since):
+        if not self._take(fw.tx, OutageAction.END, outage_row, since):
             return False
-        delivered = found.last_success is not None and found.last_success >= since
-        by_now = "delivered" if delivered else "enabled"
-        reason = reason or (by_now if found.outage.enabled else "disabled")
-        data = found.event_data(since, ended=iso(fw.tx.now), reason=reason)
-        self._events.emit_service_event(fw, ENDED_EVENT, data, excluding=found.name)
-        self._record(fw, Action.NOTICE_END, found, {"since": iso(since), "reason": reason})
+        delivered = outage_row.last_success is not None and outage_row.last_success >= since
+        default_reason = "delivered" if delivered else "enabled"
+        reason = reason or (default_reason if outage_row.outage.enabled else "disabled")
+        data = outage_row.event_data(since, ended=iso(fw.tx.now), reason=reason)
+        self._events.emit_service_event(fw, ENDED_EVENT, data, excluding=outage_row.name)
+        self._record(fw, Action.NOTICE_END, outage_row, {"since": iso(since), "reason": reason})
         return True
 
-    def _notify(self, fw: Fw, found: _OutageRow) -> bool:
-        since, failures = found.outage.since, found.outage.failures
+    def _notify(self, fw: Fw, outage_row: _OutageRow) -> bool:
+        since, failures = outage_row.outage.since, outage_row.outage.failures
         assert since is not None
-        if not self._take(fw.tx, OutageAction.NOTICE, found, since):
+        if not self._take(fw.tx, OutageAction.NOTICE, outage_row, since):
             return False
-        data = found.event_data(since, failures=failures, error=found.error)
+        data = outage_row.event_data(since, failures=failures, error=outage_row.error)
         # Not for the Webhook itself, whose receiver is failing.
-        self._events.emit_service_event(fw, FAILING_EVENT, data, excluding=found.name)
-        self._mail(fw, Template.WEBHOOK_FAILING, found, since)
-        self._record(fw, Action.NOTICE, found, {"since": iso(since), "failures": failures})
+        self._events.emit_service_event(fw, FAILING_EVENT, data, excluding=outage_row.name)
+        self._mail(fw, Template.WEBHOOK_FAILING, outage_row, since)
+        self._record(fw, Action.NOTICE, outage_row, {"since": iso(since), "failures": failures})
         return True
 
-    def _disable(self, fw: Fw, found: _OutageRow) -> bool:
-        since, failures = found.outage.since, found.outage.failures
+    def _disable(self, fw: Fw, outage_row: _OutageRow) -> bool:
+        since, failures = outage_row.outage.since, outage_row.outage.failures
         assert since is not None
         # The document first, then its health: in the order in which a deletion locks them.
-        doc, stored = fw.documents.load_for_save(fw, "Webhook", found.name)
+        doc, stored = fw.documents.load_for_save(fw, "Webhook", outage_row.name)
         if not stored.__dict__["enabled"] or not self._take(
-            fw.tx, OutageAction.DISABLE, found, since
+            fw.tx, OutageAction.DISABLE, outage_row, since
         ):
             return False
         detail: dict[str, object] = {"since": iso(since), "failures": failures}
         reason = (
             f"Disabled by ops.disableAfterDays: {failures} attempts in a row have failed since "
-            f"{iso(since)}. {found.error}"
+            f"{iso(since)}. {outage_row.error}"
         )
         try:
             with fw.tx.savepoint(), self._audit.suppressed(fw.tx):
                 doc.__dict__.update(enabled=0, disabled_reason=reason[:_REASON_CHARACTERS])
                 fw.documents.save(fw, doc, ignore_permissions=False, stored=stored)
         except FwError as refusal:  # raw SQL has made the document invalid
-            self._record(fw, Action.WEBHOOK_DISABLE, found, {**detail, "refused": refusal.message})
+            self._record(
+                fw, Action.WEBHOOK_DISABLE, outage_row, {**detail, "refused": refusal.message}
+            )
             return False
-        self._mail(fw, Template.WEBHOOK_DISABLED, found, since)
-        self._record(fw, Action.WEBHOOK_DISABLE, found, detail)
+        self._mail(fw, Template.WEBHOOK_DISABLED, outage_row, since)
+        self._record(fw, Action.WEBHOOK_DISABLE, outage_row, detail)
         return True
 
-    def _take(self, tx: Tx, action: OutageAction, found: _OutageRow, since: int) -> bool:
+    def _take(self, tx: Tx, action: OutageAction, outage_row: _OutageRow, since: int) -> bool:
         """Mark an action as done; return False if another process has done it."""
-        if not tx.run(_MARKS[action], webhook_is=found.name, since_is=since):
+        if not tx.run(_MARKS[action], webhook_is=outage_row.name, since_is=since):
             return False
         tx.after_commit(lambda: self._count(action))
         return True
@@ -236,16 +238,20 @@ class ReceiverNotices:
     def _count(self, action: OutageAction) -> None:
         self.actions[action.value] += 1
 
-    def _mail(self, fw: Fw, template: Template, found: _OutageRow, since: int) -> None:
-        about = FailingWebhook(found.label, found.name, since, found.outage.failures, found.error)
-        for (user,) in fw.tx.rows(self._recipients, owner=found.owner, created=found.created):
-            notice = Notice(failing_webhook=about)
+    def _mail(self, fw: Fw, template: Template, outage_row: _OutageRow, since: int) -> None:
+        failing_webhook = FailingWebhook(
+            outage_row.label, outage_row.name, since, outage_row.outage.failures, outage_row.error
+        )
+        for (user,) in fw.tx.rows(
+            self._recipients, owner=outage_row.owner, created=outage_row.created
+        ):
+            notice = Notice(failing_webhook=failing_webhook)
             self._mail_queue.to_user(fw.tx, template, user, owner=ADMINISTRATOR, notice=notice)
 
     def _record(
-        self, fw: Fw, action: Action, found: _OutageRow, detail: Mapping[str, object]
+        self, fw: Fw, action: Action, outage_row: _OutageRow, detail: Mapping[str, object]
     ) -> None:
-        self._audit.record(fw, action, found.name, detail)
+        self._audit.record(fw, action, outage_row.name, detail)
 
 
 def _recipients_of(registry: Registry) -> Statement:
@@ -317,7 +323,7 @@ class OutageEnds(Observer):
         """Reset the failures, so that the next one begins a new count."""
         before = doc._before
         if before is not None and doc.__dict__["enabled"] and not before.__dict__["enabled"]:
-            fw.tx.run(_BEGIN_ANEW, webhook_is=str(doc.name))
+            fw.tx.run(_RESET_FAILURES, webhook_is=str(doc.name))
 
     def deleting(self, fw: Fw, doc: DocType) -> None:
         """Send the notice of the end before the row is deleted."""

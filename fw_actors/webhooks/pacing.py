@@ -270,9 +270,11 @@ class PacedClaims:
         self, tx: Tx, webhook: StoredWebhook, free: int, lease_ms: int, token: str
     ) -> PacedLease:
         """Lease at most `free` due deliveries of a Webhook, and no more than its limits permit."""
-        at = self._allowed_at.get(webhook.name, 0)
-        if tx.now < at <= tx.now + MS_PER_SECOND + jobs.RETRY_MS:  # else the clock was changed
-            return PacedLease(0, next_at=at)
+        allowed_at = self._allowed_at.get(webhook.name, 0)
+        if (
+            tx.now < allowed_at <= tx.now + MS_PER_SECOND + jobs.RETRY_MS
+        ):  # else the clock was changed
+            return PacedLease(0, next_at=allowed_at)
         used_until = lock_claim_row(tx, webhook.name)
         if used_until is None:
             return PacedLease(0, next_at=tx.now + jobs.RETRY_MS)
@@ -287,29 +289,29 @@ class PacedClaims:
             found = OrderedLease(jobs.lease(tx, QUEUE, webhook.name, limit, lease_ms, token), False)
         if allowance is not None and found.leased:
             tx.run(_USE, webhook=webhook.name, until=allowance.used_after(found.leased))
-        return self._found(tx, webhook, allowance, found, free)
+        return self._result(tx, webhook, allowance, found, free)
 
-    def _found(
+    def _result(
         self,
         tx: Tx,
         webhook: StoredWebhook,
         allowance: RateAllowance | None,
-        found: OrderedLease,
+        lease: OrderedLease,
         free: int,
     ) -> PacedLease:
         """Return the result with the time of the next claim."""
-        leased = found.leased
+        leased = lease.leased
         if allowance is not None and leased == allowance.requests:
-            at = allowance.next_at(leased)
+            next_at = allowance.next_at(leased)
             if len(self._allowed_at) >= MAX_HINTS:
                 self._allowed_at.clear()
-            self._allowed_at[webhook.name] = at
-            return PacedLease(leased, next_at=at)
+            self._allowed_at[webhook.name] = next_at
+            return PacedLease(leased, next_at=next_at)
         if leased == free:
             return PacedLease(leased, more=True)
-        if found.unseen:
+        if lease.unseen:
             return PacedLease(leased, next_at=tx.now)
-        if found.blocked:
+        if lease.blocked:
             return PacedLease(leased, next_at=jobs.next_due(tx, QUEUE, webhook.name))
         return PacedLease(leased, next_at=jobs.next_claim(tx, QUEUE, webhook.name))
 

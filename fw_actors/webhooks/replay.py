@@ -45,7 +45,7 @@ from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, jobs
 from fw_actors.store.ordered_jobs import enqueue_ordered
 from fw_actors.store.schema import BULK_REPLAY
-from fw_actors.webhooks.attempts import archive_before_replay, replayed_by
+from fw_actors.webhooks.attempts import archive_before_replay, encode_replay
 from fw_actors.webhooks.events import DELETE_JOB, QUEUE, ordering_key_of
 from fw_actors.webhooks.pacing import lock_deliveries
 
@@ -146,24 +146,26 @@ class Replays:
             raise missing_delivery(delivery)
         webhook, previous, erased, *reference = row
         # One that is not locked was made after the deletion of the delivery's own Webhook.
-        known = webhook in webhooks or not tx.locks_rows
-        read = tx.one(self._webhook, key=webhook) if known else None
-        if read is None or delivery <= read[2]:  # or it is of a deleted Webhook of that name
+        is_current = webhook in webhooks or not tx.locks_rows
+        webhook_row = tx.one(self._webhook, key=webhook) if is_current else None
+        if (
+            webhook_row is None or delivery <= webhook_row[2]
+        ):  # or it is of a deleted Webhook of that name
             raise ConflictError("The Webhook of this delivery was deleted.")
         if previous not in FINAL:
             raise ConflictError(wrong_status(previous, FINAL, "replayed"))
         if erased is not None:
             raise ConflictError(f"{_ERASED} at {iso(erased)}; {_NOT_AGAIN}")
-        max_attempts, ordering, _ = read
+        max_attempts, ordering, _ = webhook_row
         archive_before_replay(tx, delivery, max_attempts)
-        by = replayed_by(fw.user, tx.now)
+        replayed = encode_replay(fw.user, tx.now)
         tx.run(
             self._begin,
             key=delivery,
             max_attempts=max_attempts,
             now=tx.now,
             user=fw.user,
-            replayed=by,
+            replayed=replayed,
             run=run,
         )
         # A failed delivery keeps its job; the new job has no lease.
@@ -233,8 +235,8 @@ class ReplayRun(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def refused(self) -> dict[str, int]:
         """The number of deliveries that could not be replayed, per reason."""
-        found: dict[str, int] = json.loads(self.reasons)
-        return found
+        counts: dict[str, int] = json.loads(self.reasons)
+        return counts
 
 
 class RunOutcomes(NamedTuple):
@@ -278,10 +280,10 @@ class BulkReplays:
         if not lock_account_shared(fw.tx, fw.user):
             raise session_ended()
         fw.tx.lock("fw.bulk_replay")
-        before = self.running(fw.tx)
-        if before is not None:
+        running = self.running(fw.tx)
+        if running is not None:
             raise ConflictError(
-                f"A bulk replay started by {before.user} is already in progress; wait until "
+                f"A bulk replay started by {running.user} is already in progress; wait until "
                 "it ends, or stop it."
             )
         newest = fw.get_list(_DELIVERY, list(filters), ["name"], "name desc", 1)
@@ -307,10 +309,10 @@ class BulkReplays:
         """Replay a part of the caller's own run; `last`: it is the last part. Return the
         results."""
         results = self._replays.replay_many(fw, deliveries, run.id)
-        before = self.find(fw.tx, run.id)
-        if before is not None:  # else it is no longer among the newest runs, which are kept
+        stored_run = self.find(fw.tx, run.id)
+        if stored_run is not None:  # else it is no longer among the newest runs, which are kept
             state = ReplayState.DONE if last else ReplayState.STOPPED
-            _count(fw.tx, before, results)
+            _count(fw.tx, stored_run, results)
             fw.tx.run(_END_FOREGROUND, id=run.id, how=state.value, at=fw.tx.now)
         return results
 
@@ -344,12 +346,12 @@ class BulkReplays:
     def get(self, fw: Fw, run: str) -> ReplayRun:
         """Return a run by its id. Raises: PermissionDeniedError, NotFoundError."""
         require_administering(fw.rights, _OPERATION)
-        found = self.find(fw.tx, run)
-        if found is None:
+        stored_run = self.find(fw.tx, run)
+        if stored_run is None:
             raise NotFoundError(
                 f"There is no bulk replay {run[:140]}; the last {KEPT_RUNS} are kept."
             )
-        return found
+        return stored_run
 
     def progress(self, fw: Fw) -> ReplayRun | None:
         """Return the current or last run. Raises: PermissionDeniedError."""
@@ -457,23 +459,23 @@ def _renamed_filters(stored: str, doctype: str, old: str, new: str) -> str:
 def _doctypes_of(filters: Sequence[Sequence[Any]]) -> Set[str] | None:
     """Return the DocTypes to which filters restrict the documents; None if they do not."""
     allowed = [
-        {rest[0]} if how == "=" else set(rest[0])
-        for field, how, *rest in filters
-        if field == "reference_doctype" and how in ("=", "in")
+        {operands[0]} if operator == "=" else set(operands[0])
+        for field, operator, *operands in filters
+        if field == "reference_doctype" and operator in ("=", "in")
     ]
     return set.intersection(*allowed) if allowed else None
 
 
 def _renamed_filter(each: Sequence[Any], old: str, names: Sequence[str]) -> Sequence[Any]:
     """Return a filter with `names` in place of the old name, if that is its value."""
-    field, how, *rest = each
-    if how in ("=", "!=") and rest == [old]:
+    field, operator, *operands = each
+    if operator in ("=", "!=") and operands == [old]:
         if len(names) == 1:
-            return [field, how, names[0]]
-        return [field, "in" if how == "=" else "not in", list(names)]
-    if how in ("in", "not in") and old in rest[0]:
-        others = [value for value in rest[0] if value != old]
-        return [field, how, [*others, *names]]
+            return [field, operator, names[0]]
+        return [field, "in" if operator == "=" else "not in", list(names)]
+    if operator in ("in", "not in") and old in operands[0]:
+        others = [value for value in operands[0] if value != old]
+        return [field, operator, [*others, *names]]
     return each
 
 
@@ -485,9 +487,9 @@ def newest_runs(tx: Tx) -> list[ReplayRun]:
 def outcomes_of(tx: Tx, run: ReplayRun, max_count: int = MAX_COUNTED_DELIVERIES) -> RunOutcomes:
     """Return the outcomes of the deliveries of a run, counting at most `max_count`."""
     rows = tx.rows(_OUTCOMES, run=run.id, limit=max_count + 1)
-    found = {status: int(count) for status, count in rows}
-    counted = sum(found.values())
-    arrived, failed = (found.get(status.value, 0) for status in _ENDED)
+    counts = {status: int(count) for status, count in rows}
+    counted = sum(counts.values())
+    arrived, failed = (counts.get(status.value, 0) for status in _ENDED)
     more = counted > max_count
     gone = 0 if more else max(run.replayed - counted, 0)
     return RunOutcomes(arrived, failed, counted - arrived - failed, gone, more)
@@ -514,13 +516,13 @@ def _count(tx: Tx, run: ReplayRun, results: Sequence[Replayed | FwError]) -> Non
     tx.run(_COUNT, id=run.id, more=replayed, reason=json.dumps(reasons))
 
 
-def _reason(error: FwError, known: Counter[str]) -> str:
+def _reason(error: FwError, counts: Counter[str]) -> str:
     """Return the reason of an error; there are few different ones, because none names a delivery
     or a time."""
     reason = "It no longer exists." if isinstance(error, NotFoundError) else error.message
     if reason.startswith(_ERASED):
         reason = f"{_ERASED}; {_NOT_AGAIN}"
-    return reason if reason in known or len(known) < _REASONS else "Other causes."
+    return reason if reason in counts or len(counts) < _REASONS else "Other causes."
 
 
 _R: Final = BULK_REPLAY.c

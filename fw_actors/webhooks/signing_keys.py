@@ -44,7 +44,7 @@ class SigningKeys:
 
     def __init__(self, vault: VaultCipher) -> None:
         self._vault = vault
-        self._kept: dict[tuple[str, str, str], HMAC] = {}
+        self._cache: dict[tuple[str, str, str], HMAC] = {}
 
     def of(self, webhook: StoredWebhook) -> HMAC:
         """Return the key that signs a Webhook's requests. Raises: NoSigningKey."""
@@ -66,12 +66,12 @@ class SigningKeys:
 
     def _cached(self, secret: str, field: str, row_id: str) -> HMAC:
         sealed = (secret, field, row_id)
-        key = self._kept.get(sealed)
+        key = self._cache.get(sealed)
         if key is None:
             key = self._open(*sealed)
-            if len(self._kept) >= KEY_CACHE_SIZE:
-                self._kept.clear()
-            self._kept[sealed] = key
+            if len(self._cache) >= KEY_CACHE_SIZE:
+                self._cache.clear()
+            self._cache[sealed] = key
         return key
 
     def _open(self, secret: str, field: str, row_id: str) -> HMAC:
@@ -137,7 +137,7 @@ def rotate(
     require_version(stored, version)
     old, until = "", None
     if overlap_hours:
-        old, until = _current(stored, secret), iso(fw.tx.now + overlap_hours * MS_PER_HOUR)
+        old, until = _current_secret(stored, secret), iso(fw.tx.now + overlap_hours * MS_PER_HOUR)
     doc.__dict__.update(secret=secret, old_secret=old, old_secret_until=until)
     with audit.suppressed(fw.tx):
         fw.documents.save(fw, doc, ignore_permissions=False, stored=stored)
@@ -145,7 +145,7 @@ def rotate(
     return SecretRotation(webhook, until, str(doc.modified))
 
 
-def _current(stored: Any, new: str) -> str:
+def _current_secret(stored: Any, new: str) -> str:
     try:
         current: str = stored.vault("secret") or ""
     except UnreadableError as error:

@@ -112,15 +112,15 @@ class SharedSubscriptions:
         """
         return time.monotonic_ns()  # one clock for all processes
 
-    def publish(self, stamp: int, found: Subscriptions) -> None:
-        """Make `found` the subscriptions of all processes, unless they have newer ones.
+    def publish(self, stamp: int, subscriptions: Subscriptions) -> None:
+        """Make `subscriptions` the subscriptions of all processes, unless they have newer ones.
 
         If the memory is full, each process reads the subscriptions from the store instead.
         """
         with self._lock:
             if stamp <= self._words[self._own]:
                 return
-            content = msgspec.msgpack.encode(found)
+            content = msgspec.msgpack.encode(subscriptions)
             place = _STAMP_WORDS + _PLACE_WORDS * self._own
             base = _HEADER + 2 * _AREA * self._own
             offset = base + _AREA if self._words[place] == base else base
@@ -187,7 +187,7 @@ class SubscriptionCache:
         statements = _statements(registry.tables["Webhook"].table)
         self._enabled, self._named, self._moved, self._row = statements
         self._shared = shared
-        self._known: Subscriptions | None = None
+        self._current: Subscriptions | None = None
         self._adopted = b""
         self._adopting = threading.Lock()
         self._pinned: WeakKeyDictionary[Tx, Subscriptions] = WeakKeyDictionary()
@@ -197,9 +197,9 @@ class SubscriptionCache:
         """Return the current subscriptions, cached if possible."""
         if self._shared is not None:
             self._adopt(self._shared)
-        known = (self._pinned.get(tx) if self._pinned else None) or self._known
-        if known is not None:
-            return known
+        current = (self._pinned.get(tx) if self._pinned else None) or self._current
+        if current is not None:
+            return current
         generation = self._generation  # before the rows: a concurrent invalidation wins
         loaded = self._pinned[tx] = self.stored(tx)
         # The rows may contain changes that are rolled back: cache them only after the commit.
@@ -207,11 +207,11 @@ class SubscriptionCache:
         return loaded
 
     @property
-    def used(self) -> Subscriptions | None:
+    def in_use(self) -> Subscriptions | None:
         """The subscriptions in use; None if the next write will read them."""
         if self._shared is not None:
             self._adopt(self._shared)
-        return self._known
+        return self._current
 
     def stored(self, tx: Tx) -> Subscriptions:
         """Return the subscriptions in the store, without caching them."""
@@ -233,11 +233,11 @@ class SubscriptionCache:
         includes what is recorded here (B-45). A deleted Webhook keeps its name, and its deliveries
         fail (B-166); None if another Webhook, which would get them, has that name by now.
         """
-        name, found = subscription.webhook, tx.one(self._named, key=subscription.webhook)
-        if found is not None and found[0] == subscription.row_id:
+        name, row = subscription.webhook, tx.one(self._named, key=subscription.webhook)
+        if row is not None and row[0] == subscription.row_id:
             return name
-        moved: str | None = tx.scalar(self._moved, key=subscription.row_id)
-        return name if moved is None and found is None else moved
+        new_name: str | None = tx.scalar(self._moved, key=subscription.row_id)
+        return name if new_name is None and row is None else new_name
 
     def row_of(self, tx: Tx, webhook: str) -> str | None:
         """Return the row of a Webhook by its current name, without locking it; None without one."""
@@ -285,22 +285,22 @@ class SubscriptionCache:
             return
         with self._adopting:
             stamps = shared.stamps()
-            self._generation, self._known = object(), shared.newest(stamps)
+            self._generation, self._current = object(), shared.newest(stamps)
             self._adopted = stamps  # set last: other threads then use the cache without the lock
 
     def _keep(self, loaded: Subscriptions, generation: object) -> None:
         if generation is self._generation:
-            self._known = loaded
+            self._current = loaded
 
     def _renew(self, loaded: Subscriptions, before: object) -> None:
         """Replace the cache, or clear it if a concurrent change may have been missed."""
-        alone = before is self._generation
+        is_unchanged = before is self._generation
         self._clear()
-        if alone:
-            self._known = loaded
+        if is_unchanged:
+            self._current = loaded
 
     def _clear(self) -> None:
-        self._known = None
+        self._current = None
         self._generation = object()
 
 
@@ -355,24 +355,26 @@ def _grouped(rows: list[Row]) -> Subscriptions:
         elif event_type == CUSTOM:
             custom[str(custom_event)].append(subscription)
     return Subscriptions(
-        {key: tuple(found) for key, found in documents.items()},
-        {key: tuple(found) for key, found in custom.items()},
+        {key: tuple(subscriptions) for key, subscriptions in documents.items()},
+        {key: tuple(subscriptions) for key, subscriptions in custom.items()},
     )
 
 
-def changed_webhooks(used: Subscriptions, stored: Subscriptions) -> tuple[str, ...]:
+def changed_webhooks(in_use: Subscriptions, stored: Subscriptions) -> tuple[str, ...]:
     """Return the names of the Webhooks that a restart would subscribe to other events, in order."""
-    before, after = _by_webhook(used), _by_webhook(stored)
+    before, after = _by_webhook(in_use), _by_webhook(stored)
     return tuple(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))
 
 
 def _by_webhook(subscriptions: Subscriptions) -> Mapping[str, set[object]]:
-    found: defaultdict[str, set[object]] = defaultdict(set)
+    events_by_webhook: defaultdict[str, set[object]] = defaultdict(set)
     for events in (subscriptions.documents, subscriptions.custom):
         for event, subscribed in events.items():
             for each in subscribed:
-                found[each.webhook].add((event, each.max_attempts, each.row_id, each.ordered))
-    return found
+                events_by_webhook[each.webhook].add(
+                    (event, each.max_attempts, each.row_id, each.ordered)
+                )
+    return events_by_webhook
 
 
 async def stale_webhooks(store: Store, cache: SubscriptionCache) -> tuple[str, ...]:
@@ -382,10 +384,10 @@ async def stale_webhooks(store: Store, cache: SubscriptionCache) -> tuple[str, .
 
     Raises: OverloadedError if the store does not answer.
     """
-    used = cache.used
-    if used is None:  # the next write reads them
+    in_use = cache.in_use
+    if in_use is None:  # the next write reads them
         return ()
-    return changed_webhooks(used, await store.read(cache.stored))
+    return changed_webhooks(in_use, await store.read(cache.stored))
 
 
 async def refresh_forever(store: Store, cache: SubscriptionCache) -> None:
@@ -476,10 +478,10 @@ class WebhookRules(Observer):
             return
         certificate = self._certificates.get(name)
         if certificate is None:
-            known = ", ".join(self._certificates) or "none"
+            names = ", ".join(self._certificates) or "none"
             raise ValidationError(
                 f"FW_CLIENT_CERT_{name} is not in the environment of this process; "
-                f"known certificates: {known}.",
+                f"known certificates: {names}.",
                 field=field,
             )
         try:

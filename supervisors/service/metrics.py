@@ -69,7 +69,7 @@ class ProcessMetrics:
         ]
 
     def _stale(self, stored: Subscriptions) -> Iterator[MetricSample]:
-        used = self._deps.site.subscriptions.used
+        used = self._deps.site.subscriptions.in_use
         count = 0 if used is None else len(changed_webhooks(used, stored))
         text = "Webhooks changed outside this service, which uses them after a restart."
         yield _gauge("fw_subscriptions_stale", text, count)

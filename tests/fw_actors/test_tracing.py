@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from fw_actors.tracing import (
     TraceContext,
+    decode_context,
+    encode_context,
     new_context,
     new_parent_id,
     read_context,
-    stored_context,
-    written_context,
 )
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -133,7 +133,7 @@ def test_trace_context_round_trips_headers_and_storage(
     assert ("tracestate" in headers) is bool(state)
     sent = [headers["tracestate"]] if state else []
     assert read_context([headers["traceparent"]], sent) == context
-    assert stored_context(written_context(context)) == context
+    assert decode_context(encode_context(context)) == context
 
 
 @given(st.text(max_size=80), st.lists(st.text(max_size=600), max_size=3))
@@ -148,7 +148,7 @@ def test_read_context_accepts_any_text(parent: str, states: list[str]) -> None:
 
 @pytest.mark.parametrize("text", [None, "", "garbage", VALID[:-1], f"{VALID.upper()} a=1"])
 def test_stored_context_ignores_invalid_text(text: str | None) -> None:
-    assert stored_context(text) is None
+    assert decode_context(text) is None
 
 
 def test_trace_ids_are_never_zero() -> None:

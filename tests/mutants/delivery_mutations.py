@@ -135,7 +135,7 @@ DELIVERY: Final = (
     Mutation(
         "a late success ends the job of the new leaseholder",
         "fw_actors/webhooks/deliveries.py",
-        " if held not in lost]",
+        " if lease not in lost]",
         "]",
         "tests/fw_actors/webhooks/test_deliveries.py",
     ),
@@ -148,14 +148,14 @@ DELIVERY: Final = (
     Mutation(
         "an event shows secrets",
         _EVENTS,
-        "elif how is FieldRedaction.BLANKED:",
-        "elif how is None:",
+        "elif redaction is FieldRedaction.BLANKED:",
+        "elif redaction is None:",
         "tests/fw_actors/webhooks/test_events.py",
     ),
     Mutation(
         "an event shows fields above permission level 0",
         _EVENTS,
-        "                del shown[name]\n",
+        "                del values[name]\n",
         "                pass\n",
     ),
     Mutation(

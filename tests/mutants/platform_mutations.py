@@ -57,7 +57,7 @@ PLATFORM: Final = (
     Mutation(
         "a job is stored without the trace of its transaction",
         "fw_actors/ops/queued_jobs.py",
-        "None if tracer is None else written_context(tracer.context_of(fw.tx))",
+        "None if tracer is None else encode_context(tracer.context_of(fw.tx))",
         "None",
         f"{_TRACED_JOBS}::test_job_runs_in_trace_of_enqueuing_request",
     ),
@@ -72,7 +72,7 @@ PLATFORM: Final = (
         "all attempts of a delivery have one parent-id",
         "fw_actors/actors/delivery.py",
         "(*signed, *self._span.context.headers)",
-        "(*signed, *(stored_context(leased.trace) or self._span.context).headers)",
+        "(*signed, *(decode_context(leased.trace) or self._span.context).headers)",
         f"{_TRACES}::test_attempt_sends_trace_of_event_with_new_parent",
     ),
     Mutation(

@@ -31,15 +31,15 @@ RECEIVERS: Final = (
     Mutation(
         "a sweep of bodies begins with the oldest delivery",
         "fw_actors/webhooks/erasure.py",
-        "begin = swept.start if",
+        "begin = progress.start if",
         "begin = 0 if",
         "tests/fw_actors/webhooks/test_erasure.py",
     ),
     Mutation(
         "two processes report a dead receiver twice",
         "fw_actors/webhooks/outage_notices.py",
-        "if not self._take(fw.tx, OutageAction.NOTICE, found, since):",
-        "if self._take(fw.tx, OutageAction.NOTICE, found, since) is None:",
+        "if not self._take(fw.tx, OutageAction.NOTICE, outage_row, since):",
+        "if self._take(fw.tx, OutageAction.NOTICE, outage_row, since) is None:",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
     ),
     Mutation(
@@ -147,8 +147,8 @@ RECEIVERS: Final = (
     Mutation(
         "a cancellation counts as a failure of the receiver",
         "fw_actors/webhooks/cancellation.py",
-        "counted=False)",
-        "counted=True)",
+        "counted=False\n",
+        "counted=True\n",
         "tests/fw_actors/webhooks/test_cancellation.py",
     ),
     Mutation(
@@ -186,7 +186,7 @@ RECEIVERS: Final = (
     Mutation(
         "a disabled Webhook is not reported by mail",
         "fw_actors/webhooks/outage_notices.py",
-        "        self._mail(fw, Template.WEBHOOK_DISABLED, found, since)\n",
+        "        self._mail(fw, Template.WEBHOOK_DISABLED, outage_row, since)\n",
         "",
     ),
     Mutation(

@@ -420,8 +420,8 @@ async def test_attempt_without_actor_uses_no_slot_of_new_dispatcher(
         due = await post.lease()
         attempts = AttemptsInFlight(post.runtime.ref("nobody"))
         attempt = attempts.begin(due, None)
-        assert attempts.begun_before({due.delivery}) == {None: 1}
-        assert attempts.begun_before(set()) == {}
+        assert attempts.running_by_receiver({due.delivery}) == {None: 1}
+        assert attempts.running_by_receiver(set()) == {}
         attempts.end(attempt, SlotFreed(None))
         assert list(attempts.take_freed()) == []
 

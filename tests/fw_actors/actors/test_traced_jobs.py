@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.mail import MailNotSent
-from fw_actors.tracing import CURRENT_TRACE, TraceContext, in_trace, stored_context
+from fw_actors.tracing import CURRENT_TRACE, TraceContext, decode_context, in_trace
 from tests.fw_actors.actors import jobs_app
 from tests.mail_kit import ADDRESS, MailSite, RecordingTransport, mail_site
 from tests.site_kit import inline_site, keep_database_at
@@ -129,7 +129,7 @@ async def test_jobs_and_events_of_transaction_share_new_trace(
         (delivery,) = await site.rows("SELECT trace_context FROM doc_webhook_delivery")
         await site.do(lambda fw: fw.enqueue(jobs_app.note, text="y"))
         other = (await site.jobs())[-1]["trace_context"]
-    context = stored_context(queued[0])
+    context = decode_context(queued[0])
     assert context is not None
     assert not context.is_sampled
     assert queued == [delivery["trace_context"]] * 2

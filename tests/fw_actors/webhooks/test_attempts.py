@@ -19,9 +19,9 @@ from fw_actors.webhooks.attempts import (
     RecordedAttempt,
     attempts_of,
     attempts_of_each,
-    read_trace,
-    shown_url,
-    written_trace,
+    decode_trace,
+    encode_trace,
+    url_without_query,
 )
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.signing_keys import rotate
@@ -265,21 +265,21 @@ TRACES = [
 
 @pytest.mark.parametrize(("given", "trace"), TRACES)
 def test_attempt_trace_survives_write_and_read(given: Any, trace: AttemptTrace) -> None:
-    assert read_trace(f"{written_trace(*given)} w:1") == trace
+    assert decode_trace(f"{encode_trace(*given)} w:1") == trace
 
 
 @pytest.mark.parametrize("parent", ["", "b" * 16])
 def test_read_trace_repairs_trace_with_separate_signatures(parent: str) -> None:
     """Until the signatures of a rotation became one item, each was one."""
     stored = f"0 0 0 9 17 v1,x v1,y 10.0.0.1:443 https://x/ {parent} w:1".replace("  ", " ")
-    assert read_trace(stored) == AttemptTrace(
+    assert decode_trace(stored) == AttemptTrace(
         0, 0, 0, 9, 17, "v1,x v1,y", "10.0.0.1:443", "https://x/", "w:1", parent
     )
 
 
 @pytest.mark.parametrize("text", [None, "", " " * 140, "1 2 3", "a b c d e f g h i"])
 def test_read_trace_returns_empty_trace_for_malformed_text(text: str | None) -> None:
-    assert read_trace(text) == AttemptTrace()
+    assert decode_trace(text) == AttemptTrace()
 
 
 @pytest.mark.parametrize(
@@ -292,4 +292,4 @@ def test_read_trace_returns_empty_trace_for_malformed_text(text: str | None) -> 
 )
 def test_shown_url_omits_query_string(url: str, shown: str) -> None:
     """The query may hold a token (B-186)."""
-    assert shown_url(url) == shown
+    assert url_without_query(url) == shown

@@ -12,7 +12,7 @@ from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError
 from fw_actors.rules.delivery import OutcomeKind
 from fw_actors.webhooks.attempts import attempts_of, trigger_in_words
 from fw_actors.webhooks.cancellation import MAX_EXAMINED_DELIVERIES
-from fw_actors.webhooks.diagnostics import waiting
+from fw_actors.webhooks.diagnostics import waiting_delivery
 from fw_actors.webhooks.health import health_of
 from tests.fw_actors.virtual_site_kit import VirtualSite
 from tests.fw_actors.webhooks.claim_kit import RUNS, ClaimingProcess, delivery_names, emit
@@ -61,7 +61,9 @@ async def test_cancel_is_recorded_after_earlier_attempts(site: VirtualSite) -> N
     ]  # fmt: skip
     words = [trigger_in_words(each.trigger, each.error, None) for each in history.attempts]
     assert words == ["cancelled", "event"]
-    found = await site.site.store.read(lambda tx: waiting(tx, site.site.registry, delivery))
+    found = await site.site.store.read(
+        lambda tx: waiting_delivery(tx, site.site.registry, delivery)
+    )
     assert (found.attempts, found.cancelled) == (2, True)
     assert json.loads((await site.sql(EVENTS))[0][2])["previous_status"] == "Retrying"
 

@@ -9,7 +9,7 @@ from fw_actors.errors import NotFoundError
 from fw_actors.rules.delivery import WaitingDelivery, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import jobs
-from fw_actors.webhooks.diagnostics import waiting
+from fw_actors.webhooks.diagnostics import waiting_delivery
 from tests.fw_actors.virtual_site_kit import VirtualSite
 
 STOPPED = ServiceState(running=False)
@@ -24,7 +24,7 @@ async def emit(site: VirtualSite) -> str:
 
 async def read_facts(site: VirtualSite, delivery: str) -> WaitingDelivery:
     opened = site.site
-    return await opened.store.read(lambda tx: waiting(tx, opened.registry, delivery))
+    return await opened.store.read(lambda tx: waiting_delivery(tx, opened.registry, delivery))
 
 
 async def test_waiting_counts_earlier_deliveries_of_same_webhook(site: VirtualSite) -> None:

@@ -17,7 +17,7 @@ from fw_actors.rules.delivery import Backoff, OutcomeKind, WaitReason, explain
 from fw_actors.store import Tx, jobs, ordered_jobs
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import Deliveries
-from fw_actors.webhooks.diagnostics import waiting
+from fw_actors.webhooks.diagnostics import waiting_delivery
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import health_of
 from tests.fw_actors.virtual_site_kit import VirtualSite
@@ -238,7 +238,7 @@ async def test_explain_names_delivery_that_blocks_order(site: VirtualSite) -> No
     first, second = await emit(site, "a", "a")
     await ClaimingProcess(site).claim()
     found = await site.site.store.read(
-        lambda tx: explain(waiting(tx, site.site.registry, second), RUNS)
+        lambda tx: explain(waiting_delivery(tx, site.site.registry, second), RUNS)
     )
     assert found.reason is WaitReason.ORDER
     assert first in found.text

@@ -21,7 +21,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.claims import ClaimedBatch
 from fw_actors.webhooks.deliveries import Deliveries
-from fw_actors.webhooks.diagnostics import waiting
+from fw_actors.webhooks.diagnostics import waiting_delivery
 from fw_actors.webhooks.health import health_of
 from fw_actors.webhooks.pacing import WebhookPause, paused_webhooks
 from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
@@ -192,7 +192,9 @@ async def test_pause_is_shown_in_state_list_and_explanation(
 
     def explained(tx: Tx) -> tuple[Any, ...]:
         health = health_of(tx, [webhook], RUNS)[webhook]
-        explained = explain(waiting(tx, site.site.registry, emitted["deliveries"][0]), RUNS)
+        explained = explain(
+            waiting_delivery(tx, site.site.registry, emitted["deliveries"][0]), RUNS
+        )
         return health.state, health.paused_until, explained.reason, explained.due_at
 
     found = await site.site.store.read(explained)

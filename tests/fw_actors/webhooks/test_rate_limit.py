@@ -14,7 +14,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import ClaimedBatch
 from fw_actors.webhooks.deliveries import Deliveries
-from fw_actors.webhooks.diagnostics import waiting
+from fw_actors.webhooks.diagnostics import waiting_delivery
 from fw_actors.webhooks.pacing import webhooks_at_limit
 from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from tests.fw_actors.webhooks.claim_kit import ClaimingProcess, UnlimitedSlots
@@ -168,7 +168,9 @@ async def test_explain_names_rate_limit_of_webhook(site: VirtualSite) -> None:
     [delivery] = await emit(site, 1)
 
     def explained(tx: Tx) -> object:
-        return explain(waiting(tx, site.site.registry, delivery), ServiceState(running=True))
+        return explain(
+            waiting_delivery(tx, site.site.registry, delivery), ServiceState(running=True)
+        )
 
     found = await site.site.store.read(explained)
     assert found.reason is WaitReason.SLOT  # type: ignore[attr-defined]

@@ -184,8 +184,8 @@ async def test_rows_read_before_overlapping_save_are_not_cached(site: VirtualSit
     await site.subscribe()
     await site.site.store.write(cache.renew_after_commit)
     opened.commit()
-    assert cache.used is not None
-    assert list(cache.used.custom) == ["note.shared"]
+    assert cache.in_use is not None
+    assert list(cache.in_use.custom) == ["note.shared"]
 
 
 async def test_overlapping_saves_leave_no_cached_rows(site: VirtualSite) -> None:
@@ -199,7 +199,7 @@ async def test_overlapping_saves_leave_no_cached_rows(site: VirtualSite) -> None
     opened = [await site.site.store.write(save) for _ in range(2)]
     for each in opened:
         each.commit()
-    assert cache.used is None
+    assert cache.in_use is None
 
 
 async def test_db_set_change_is_seen(site: VirtualSite) -> None:
