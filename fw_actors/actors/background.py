@@ -66,7 +66,7 @@ class Replayer(Actor):
     @handles(WakeUp)
     async def woken_up(self, message: WakeUp) -> None:
         """Carry out one batch; then continue, or sleep until a run begins."""
-        message.taken()
+        message.acknowledge()
         rest = self._polled_at + REST_SECONDS - self.context.time() if message.elsewhere else 0.0
         if rest > 0.0:
             self._after(rest)
@@ -129,7 +129,7 @@ class ErrorWriter(Actor):
     @handles(WakeUp)
     async def write(self, message: WakeUp) -> None:
         """Write all queued defects; retry an unavailable store later, not at each wake-up."""
-        message.taken()
+        message.acknowledge()
         if self._pending or not self._errors.waits:
             return
         try:

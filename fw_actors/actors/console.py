@@ -34,8 +34,8 @@ from fw_actors.actors.console_view import (
     DeadLetterShown,
     Receiver,
     Traces,
-    merged_history,
-    merged_view,
+    merge_histories,
+    merge_views,
     node_shown,
     paths_of,
     rates_of,
@@ -97,8 +97,8 @@ class Console:
         self._traces = Traces(site.clock)
         self._lock = trio.Lock()
         self._view: ConsoleView | None = None
-        self._due = 0.0
-        self._made_at = 0.0
+        self._view_due = 0.0
+        self._viewed_at = 0.0
         self._store, self._store_due = NO_STORE, 0.0
         self._before: Mapping[CountKey, int] = {}
         self._history = ConsoleHistory()
@@ -116,9 +116,9 @@ class Console:
                 view is None
                 or lacks_store
                 or view.number <= after
-                or trio.current_time() > self._due
+                or trio.current_time() > self._view_due
             ):
-                await trio.sleep_until(self._due)
+                await trio.sleep_until(self._view_due)
                 view = self._view = await self._compute_view(with_store)
             return view
 
@@ -147,7 +147,7 @@ class Console:
             counted = self._counted()
             deliveries, messages = rates_of(before, counted)
             before = counted
-            in_flight = _in_flight(await self._dispatcher_described())
+            in_flight = _in_flight(await self._describe_dispatcher())
             now = self._site.clock.now()
             self._history.add(ConsoleSample(now, deliveries, in_flight, waiting, messages))
 
@@ -262,7 +262,7 @@ class Console:
 
     async def paused(self) -> list[str]:
         """Return the origins of the receivers that are paused in this process."""
-        receivers = (await self._dispatcher_described()).get("receivers", ())
+        receivers = (await self._describe_dispatcher()).get("receivers", ())
         return [each["origin"] for each in receivers if each["health"] == "paused"]
 
     async def _record_action(
@@ -285,7 +285,7 @@ class Console:
         began = trio.current_time()
         if with_store and began >= self._store_due:
             await self._read_store()
-        dispatcher = await self._dispatcher_described()
+        dispatcher = await self._describe_dispatcher()
         before = trio.current_time()
         snapshot = self._runtime.snapshot()
         nodes = paths_of(snapshot.tree)
@@ -294,7 +294,7 @@ class Console:
         rates = self._rates({**handled, **ended}, began)
         cost = trio.current_time() - before
         every = max(VIEW_SECONDS, COST_RATIO * cost)
-        self._due = trio.current_time() + every
+        self._view_due = trio.current_time() + every
         return ConsoleView(
             number=(self._view.number if self._view else 0) + 1,
             at=self._site.clock.now(),
@@ -327,13 +327,13 @@ class Console:
         """Read the store's facts; an unavailable store leaves the last ones."""
         began = trio.current_time()
         with suppress(OverloadedError):
-            found = await self._site.store.read(self._facts.read)
+            facts = await self._site.store.read(self._facts.read)
             stale = await stale_webhooks(self._site.store, self._site.subscriptions)
-            self._store = msgspec.structs.replace(found, stale_webhooks=list(stale))
+            self._store = msgspec.structs.replace(facts, stale_webhooks=list(stale))
         now = trio.current_time()
         self._store_due = now + max(STORE_SECONDS, COST_RATIO * (now - began))
 
-    async def _dispatcher_described(self) -> Mapping[str, Any]:
+    async def _describe_dispatcher(self) -> Mapping[str, Any]:
         try:
             return (await self._dispatcher.inspect(ASK_SECONDS)).described
         except ActorError:
@@ -341,8 +341,8 @@ class Console:
 
     def _rates(self, totals: Mapping[CountKey, int], now: float) -> dict[CountKey, float]:
         """Return the counts a second since the previous view."""
-        seconds = now - self._made_at
-        before, self._before, self._made_at = self._before, totals, now
+        seconds = now - self._viewed_at
+        before, self._before, self._viewed_at = self._before, totals, now
         if not before or seconds <= 0:
             return dict.fromkeys(totals, 0.0)
         # A restarted actor keeps its count; a reopened pool may restart from zero.
@@ -377,11 +377,11 @@ class Peers(Protocol):
 
     place: ProcessPlace
 
-    def register(self, what: str, handler: RequestHandler) -> None:
+    def register(self, request: str, handler: RequestHandler) -> None:
         """Have `handler` answer this request of others."""
 
     async def gather(
-        self, what: str, argument: object = None, *, to: int | None = None
+        self, request: str, argument: object = None, *, to: int | None = None
     ) -> GatheredAnswers:
         """Ask the others, or number `to` alone."""
 
@@ -416,7 +416,7 @@ class ServiceConsole(Console):
         self._own = others.place.number
         self._merging = trio.Lock()
         self._merged: ConsoleView | None = None
-        for what, handler in {
+        for request, handler in {
             "view": self._view_here,
             "history": self._history_here,
             "pause": self._pause_here,
@@ -425,18 +425,22 @@ class ServiceConsole(Console):
             "restart": self._restart_here,
             "trace": self._trace_here,
         }.items():
-            others.register(what, handler)
+            others.register(request, handler)
 
     async def view(self, after: int = 0) -> ConsoleView:
         """Return the next view of all processes; see `Console.view`."""
-        own = await super().view(after)
+        own_view = await super().view(after)
         async with self._merging:  # all watchers share one question to the other processes
             merged = self._merged
-            if merged is None or merged.number < own.number:
-                found = await self._others.gather("view")
-                views = {n: msgspec.convert(view, ConsoleView) for n, view in found.answers.items()}
+            if merged is None or merged.number < own_view.number:
+                gathered = await self._others.gather("view")
+                views = {
+                    n: msgspec.convert(view, ConsoleView) for n, view in gathered.answers.items()
+                }
                 count = self._others.place.count
-                merged = merged_view(own, {**views, self._own: own}, count, found.restarts)
+                merged = merge_views(
+                    own_view, {**views, self._own: own_view}, count, gathered.restarts
+                )
                 self._merged = merged
             return merged
 
@@ -444,7 +448,7 @@ class ServiceConsole(Console):
         """Return the samples of all processes, added up."""
         answers = (await self._others.gather("history")).answers.values()
         others = [msgspec.convert(answer, list[ConsoleSample]) for answer in answers]
-        return merged_history([await super().history(), *others])
+        return merge_histories([await super().history(), *others])
 
     async def restart(self, user: str, actor: str, request_id: str = "") -> None:
         """Restart an actor of the process in its name. Raises: NotFoundError."""
@@ -461,11 +465,11 @@ class ServiceConsole(Console):
         Raises: OverloadedError if the dispatcher of this process does not answer, and none has
             paused or resumed the receiver.
         """
-        what = "pause" if isinstance(message, Pause) else "resume"
+        request_name = "pause" if isinstance(message, Pause) else "resume"
         here = await super().set_paused(message)
-        found = await self._others.gather(what, [message.receiver, False])
-        unanswered = [*found.unanswered]
-        if not here.is_known and not any(found.answers.values()):
+        gathered = await self._others.gather(request_name, [message.receiver, False])
+        unanswered = [*gathered.unanswered]
+        if not here.is_known and not any(gathered.answers.values()):
             return PauseReach(is_known=False)
         if isinstance(message, Pause):
             if not here.is_known:
@@ -473,16 +477,16 @@ class ServiceConsole(Console):
                     await super().set_paused(Pause(message.receiver, known_elsewhere=True))
                 except OverloadedError:
                     unanswered.append(self._own)
-            for number, is_known in found.answers.items():
+            for number, is_known in gathered.answers.items():
                 if not is_known:
                     request = [message.receiver, True]
-                    asked = await self._others.gather("pause", request, to=number)
-                    unanswered += asked.unanswered
+                    repeated = await self._others.gather("pause", request, to=number)
+                    unanswered += repeated.unanswered
         return PauseReach(True, unanswered)
 
     async def _in_its_process(
         self,
-        what: str,
+        request: str,
         action_here: Callable[[str, str, str], Awaitable[None]],
         user: str,
         actor: str,
@@ -493,7 +497,7 @@ class ServiceConsole(Console):
             await action_here(user, name, request_id)
             return
         to = int(number) if number.isdecimal() and len(number) < 4 else 0
-        answers = (await self._others.gather(what, [user, name, request_id], to=to)).answers
+        answers = (await self._others.gather(request, [user, name, request_id], to=to)).answers
         if to not in answers:
             raise _no_single(actor)
         if answers[to]:

@@ -67,24 +67,24 @@ class ConsoleHistory:
         return list(self._samples)
 
 
-def merged_history(histories: Iterable[list[ConsoleSample]]) -> list[ConsoleSample]:
+def merge_histories(histories: Iterable[list[ConsoleSample]]) -> list[ConsoleSample]:
     """Return one history of several processes: those of the same ten seconds are added up."""
-    found: dict[int, ConsoleSample] = {}
+    by_slot: dict[int, ConsoleSample] = {}
     for samples in histories:
         for each in samples:
             slot = each.at // _SAMPLE_MS
-            known = found.get(slot)
-            found[slot] = each if known is None else _sum(known, each)
-    return [found[slot] for slot in sorted(found)][-MAX_SAMPLES:]
+            sample = by_slot.get(slot)
+            by_slot[slot] = each if sample is None else _sum(sample, each)
+    return [by_slot[slot] for slot in sorted(by_slot)][-MAX_SAMPLES:]
 
 
-def _sum(one: ConsoleSample, other: ConsoleSample) -> ConsoleSample:
+def _sum(first: ConsoleSample, second: ConsoleSample) -> ConsoleSample:
     return ConsoleSample(
-        at=max(one.at, other.at),
-        deliveries=round(one.deliveries + other.deliveries, 1),
-        in_flight=one.in_flight + other.in_flight,
-        waiting=max(one.waiting, other.waiting),
-        messages=round(one.messages + other.messages, 1),
+        at=max(first.at, second.at),
+        deliveries=round(first.deliveries + second.deliveries, 1),
+        in_flight=first.in_flight + second.in_flight,
+        waiting=max(first.waiting, second.waiting),
+        messages=round(first.messages + second.messages, 1),
     )
 
 
@@ -243,14 +243,14 @@ def with_stored(live: Sequence[Receiver], stored: Sequence[StoredReceiver]) -> l
     A receiver that is failing by the store is failing, whatever a process has seen since its start.
     A receiver that no process knows is added if deliveries wait for it or fail.
     """
-    known = {each.origin: each for each in stored}
-    found = [_with_stored(each, known.pop(each.origin, None)) for each in live]
-    found += [
+    by_origin = {each.origin: each for each in stored}
+    merged = [_with_stored(each, by_origin.pop(each.origin, None)) for each in live]
+    merged += [
         _with_stored(Receiver(each.origin, 0, 0, 0, "untried"), each)
-        for each in known.values()
+        for each in by_origin.values()
         if each.waiting or each.failures >= FAILURES
     ]
-    return sorted(found, key=_urgency)
+    return sorted(merged, key=_urgency)
 
 
 def _urgency(each: Receiver) -> tuple[int, int, int, int, str]:
@@ -261,7 +261,7 @@ def _urgency(each: Receiver) -> tuple[int, int, int, int, str]:
 def _with_stored(receiver: Receiver, stored: StoredReceiver | None) -> Receiver:
     if stored is None:
         return receiver
-    shown = msgspec.structs.replace(
+    merged = msgspec.structs.replace(
         receiver,
         webhooks=stored.webhooks,
         waiting=stored.waiting,
@@ -269,10 +269,10 @@ def _with_stored(receiver: Receiver, stored: StoredReceiver | None) -> Receiver:
         last_success=stored.last_success,
     )
     if stored.failures <= receiver.failures:
-        return shown
+        return merged
     fails = stored.failures >= FAILURES and receiver.health != "paused"
     return msgspec.structs.replace(
-        shown,
+        merged,
         health="failing" if fails else receiver.health,
         failures=stored.failures,
         failing_since=stored.failing_since,
@@ -305,12 +305,12 @@ def paths_of(
     nodes: tuple[NodeSnapshot, ...], above: str = "", level: int = 0
 ) -> list[tuple[str, int, NodeSnapshot]]:
     """Return every node with its path and level, parents first."""
-    found = []
+    paths = []
     for node in nodes:
         path = f"{above}/{node.name}"
-        found.append((path, level, node))
-        found += paths_of(node.children, path, level + 1)
-    return found
+        paths.append((path, level, node))
+        paths += paths_of(node.children, path, level + 1)
+    return paths
 
 
 def node_shown(path: str, level: int, node: NodeSnapshot, rate: float) -> Node:
@@ -333,17 +333,17 @@ def node_shown(path: str, level: int, node: NodeSnapshot, rate: float) -> Node:
     )
 
 
-def merged_view(
+def merge_views(
     own: ConsoleView, views: Mapping[int, ConsoleView], count: int, restarts: Mapping[int, int]
 ) -> ConsoleView:
     """Return one view of the processes 1 to `count`; the store's part is that of `own`.
 
     A process without a view is shown as not answering.
     """
-    shown = dict(sorted(views.items()))
+    by_process = dict(sorted(views.items()))
     letters = [
         DeadLetterShown(_named(letter.recipient, n), letter.message, letter.reason, letter.at)
-        for n, view in shown.items()
+        for n, view in by_process.items()
         for letter in view.last_dead_letters
     ]
     return msgspec.structs.replace(
@@ -351,21 +351,21 @@ def merged_view(
         tree=[
             node
             for n in range(1, count + 1)
-            for node in _tree_of(n, shown.get(n), restarts.get(n, 0))
+            for node in _tree_of(n, by_process.get(n), restarts.get(n, 0))
         ],
-        rates=_sums(view.rates for view in shown.values()),
-        in_flight=sum(view.in_flight for view in shown.values()),
-        slots=sum(view.slots for view in shown.values()),
-        receivers=with_stored(_receivers(shown.values()), own.store.receivers),
-        dead_letters=sum(view.dead_letters for view in shown.values()),
+        rates=_sums(view.rates for view in by_process.values()),
+        in_flight=sum(view.in_flight for view in by_process.values()),
+        slots=sum(view.slots for view in by_process.values()),
+        receivers=with_stored(_receivers(by_process.values()), own.store.receivers),
+        dead_letters=sum(view.dead_letters for view in by_process.values()),
         last_dead_letters=sorted(letters, key=lambda each: -each.at)[:DEAD_LETTERS_SHOWN],
         traces=[
             Trace(_named(trace.actor, n), trace.until, trace.seen, trace.messages)
-            for n, view in shown.items()
+            for n, view in by_process.items()
             for trace in view.traces
         ],
-        numbers=_sums(view.numbers for view in shown.values()),
-        processes=[name for view in shown.values() for name in view.processes],
+        numbers=_sums(view.numbers for view in by_process.values()),
+        processes=[name for view in by_process.values() for name in view.processes],
     )
 
 
@@ -409,23 +409,23 @@ def _tree_of(number: int, view: ConsoleView | None, restarts: int) -> list[Node]
 
 def _receivers(views: Iterable[ConsoleView]) -> list[Receiver]:
     """Return each receiver once: its slots added up, its health the worst of all processes."""
-    found: dict[str, Receiver] = {}
+    by_origin: dict[str, Receiver] = {}
     for view in views:
         for each in view.receivers:
-            known = found.get(each.origin)
-            found[each.origin] = each if known is None else _merged_receiver(known, each)
-    return list(found.values())
+            merged = by_origin.get(each.origin)
+            by_origin[each.origin] = each if merged is None else _merge_receivers(merged, each)
+    return list(by_origin.values())
 
 
-def _merged_receiver(one: Receiver, other: Receiver) -> Receiver:
-    worst = max(one, other, key=lambda each: each.failures)
-    since = [each for each in (one.failing_since, other.failing_since) if each is not None]
+def _merge_receivers(first: Receiver, second: Receiver) -> Receiver:
+    worst = max(first, second, key=lambda each: each.failures)
+    since = [each for each in (first.failing_since, second.failing_since) if each is not None]
     return Receiver(
-        origin=one.origin,
-        in_flight=one.in_flight + other.in_flight,
-        window=one.window + other.window,
-        limit=one.limit + other.limit,
-        health=min(one.health, other.health, key=HEALTH_ORDER.index),
+        origin=first.origin,
+        in_flight=first.in_flight + second.in_flight,
+        window=first.window + second.window,
+        limit=first.limit + second.limit,
+        health=min(first.health, second.health, key=HEALTH_ORDER.index),
         failures=worst.failures,
         failing_since=min(since, default=None),
         last_error=worst.last_error,

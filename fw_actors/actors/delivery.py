@@ -115,7 +115,7 @@ class AttemptsInFlight:
 
     def __init__(self, dispatcher: Ref) -> None:
         self._dispatcher = dispatcher
-        self._begun: dict[int, Attempt] = {}
+        self._running: dict[int, Attempt] = {}
         self.long_bytes = 0
         """The bytes of the long payloads of these attempts."""
         self._freed: list[SlotFreed] = []
@@ -126,23 +126,23 @@ class AttemptsInFlight:
     @property
     def count(self) -> int:
         """The number of attempts that have not ended."""
-        return len(self._begun)
+        return len(self._running)
 
     def begin(self, leased: LeasedDelivery, target: Endpoint | None) -> Attempt:
         """Return a new attempt, which uses a slot of its receiver until it ends."""
         self._last_number = number = self._last_number + 1
-        attempt = self._begun[number] = Attempt(leased, target, number)
+        attempt = self._running[number] = Attempt(leased, target, number)
         self.long_bytes += _long_bytes(attempt)
         return attempt
 
     def withdraw(self, attempt: Attempt) -> None:
         """Forget an attempt that was not started."""
-        del self._begun[attempt.number]
+        del self._running[attempt.number]
         self.long_bytes -= _long_bytes(attempt)
 
     def end(self, attempt: Attempt, freed: SlotFreed) -> None:
         """Free the slot of an attempt, and notify the Dispatcher, once for all freed slots."""
-        if self._begun.pop(attempt.number, None) is None:
+        if self._running.pop(attempt.number, None) is None:
             return
         self.long_bytes -= _long_bytes(attempt)
         self._freed.append(freed)
@@ -161,9 +161,9 @@ class AttemptsInFlight:
         `deliveries` are those whose actors exist: an attempt without one has ended unhandled.
         """
         self.take_freed()
-        self._begun = {n: a for n, a in self._begun.items() if a.leased.delivery in deliveries}
-        self.long_bytes = sum(map(_long_bytes, self._begun.values()))
-        return Counter(attempt.origin for attempt in self._begun.values())
+        self._running = {n: a for n, a in self._running.items() if a.leased.delivery in deliveries}
+        self.long_bytes = sum(map(_long_bytes, self._running.values()))
+        return Counter(attempt.origin for attempt in self._running.values())
 
 
 def _long_bytes(attempt: Attempt) -> int:
@@ -182,7 +182,7 @@ class OutcomeRecorded(Message, frozen=True):
     """The answer of the OutcomeWriter about an attempt."""
 
     leased: LeasedDelivery
-    ended: AttemptOutcome
+    outcome: AttemptOutcome
     answer: Outcome[Recorded]
 
 
@@ -239,8 +239,8 @@ class DeliveryActor(Actor):
         leased, freed = message.leased, SlotFreed(message.origin)
         self._signed = ()  # an attempt whose lease was lost may precede this one
         try:
-            self._span = self._begun_span(leased)
-            ended, freed = await self._send(message)
+            self._span = self._begin_span(leased)
+            outcome, freed = await self._send(message)
         except LeaseExpired:  # delayed by the store, or with the whole process
             self._deps.log.warning("delivery.lease_expired", delivery=self._delivery)
             await self._release(leased)
@@ -251,14 +251,14 @@ class DeliveryActor(Actor):
             raise
         else:
             if self._span is not None:
-                end_attempt(self._span, message, ended)
+                end_attempt(self._span, message, outcome)
             # From here on the OutcomeWriter owns the lease: if a stop ends this actor, the outcome
             # is still written, or the lease expires. It answers by the end of the leases at the
             # latest, or it ends.
             self.context.ask(
                 self._deps.outcomes,
-                Record(leased, ended),
-                then=partial(OutcomeRecorded, leased, ended),
+                Record(leased, outcome),
+                then=partial(OutcomeRecorded, leased, outcome),
             )
         finally:
             if self._span is not None:
@@ -271,7 +271,7 @@ class DeliveryActor(Actor):
         """Log and measure the attempt."""
         recorded = _recorded(message.answer)
         if recorded.status is not None:
-            self._report(message.leased, message.ended, recorded.status)
+            self._report(message.leased, message.outcome, recorded.status)
         elif recorded.error:
             log = self._deps.log
             log.error("delivery.outcome_lost", delivery=self._delivery, error=recorded.error)
@@ -287,15 +287,15 @@ class DeliveryActor(Actor):
             self._deps.store.notify_others()
 
     def _report(
-        self, leased: LeasedDelivery, ended: AttemptOutcome, status: DeliveryStatus
+        self, leased: LeasedDelivery, outcome: AttemptOutcome, status: DeliveryStatus
     ) -> None:
         """Count and log an attempt; for the first one, also measure the wait of its event."""
         meter = self._deps.meter
         meter.add(status)
-        meter.took.observe(ended.duration_ms / MS_PER_SECOND)
+        meter.durations.observe(outcome.duration_ms / MS_PER_SECOND)
         if leased.attempts == 0 and leased.job.expired_leases == 0:
-            began = ended.at - ended.duration_ms
-            meter.waited.observe((began - leased.job.created) / MS_PER_SECOND)
+            began = outcome.at - outcome.duration_ms
+            meter.waits.observe((began - leased.job.created) / MS_PER_SECOND)
         # At thousands of deliveries a second, logging a success costs more than delivering it.
         log = self._deps.log.info
         if status is DeliveryStatus.SENT:
@@ -311,13 +311,13 @@ class DeliveryActor(Actor):
             webhook=leased.job.partition,
             status=str(status),
             attempt=leased.attempts + 1,
-            response_status=ended.response_status,
-            duration_ms=ended.duration_ms,
-            error=ended.error or None,
+            response_status=outcome.response_status,
+            duration_ms=outcome.duration_ms,
+            error=outcome.error or None,
         )
 
-    def _begun_span(self, leased: LeasedDelivery) -> Span | None:
-        """Return the span of an attempt, which has begun; None without a trace."""
+    def _begin_span(self, leased: LeasedDelivery) -> Span | None:
+        """Begin the span of an attempt; None without a trace."""
         tracer = self._deps.tracer
         context = decode_context(leased.trace) if leased.trace and tracer is not None else None
         return None if context is None or tracer is None else tracer.client("POST", context)
@@ -326,27 +326,29 @@ class DeliveryActor(Actor):
         leased, origin = message.leased, message.origin
         began = self.context.time()
         try:
-            target, key, timeout = self._ready(message)
+            target, key, timeout = self._prepare(message)
             headers = partial(self._headers, key, leased)
             answer = await self._deps.sender.post(target, leased.payload, headers, timeout=timeout)
         except LeaseExpired:
             raise
         except Unsendable as reason:
-            return self._ended(began, reason.kind, str(reason)), SlotFreed(origin)
+            return self._failed_outcome(began, reason.kind, str(reason)), SlotFreed(origin)
         except NetworkError as fault:
             timed_out = isinstance(fault, ResponseTimeout)
             forbidden = isinstance(fault, ForbiddenAddress)
             kind = OutcomeKind.REFUSED if forbidden else OutcomeKind.TRANSIENT
-            ended = self._ended(began, kind, str(fault), fault)
-            return ended, SlotFreed(origin, None, timed_out, ended.error)
+            outcome = self._failed_outcome(began, kind, str(fault), fault)
+            return outcome, SlotFreed(origin, None, timed_out, outcome.error)
         except Exception as defect:  # counted as a failure, so that it cannot loop
             log, error = self._deps.log, self._deps.scrubber.scrub_known(repr(defect))[:200]
             log.error("delivery.defect", delivery=leased.delivery, error=error)
-            return self._ended(began, OutcomeKind.TRANSIENT, DEFECT_ERROR), SlotFreed(origin)
-        ended, seconds = self._outcome_of(began, answer), answer.times.answer / MS_PER_SECOND
-        return ended, SlotFreed(origin, seconds, error=ended.error)
+            return self._failed_outcome(began, OutcomeKind.TRANSIENT, DEFECT_ERROR), SlotFreed(
+                origin
+            )
+        outcome, seconds = self._outcome_of(began, answer), answer.times.answer / MS_PER_SECOND
+        return outcome, SlotFreed(origin, seconds, error=outcome.error)
 
-    def _ready(self, message: Attempt) -> tuple[Endpoint, HMAC, int]:
+    def _prepare(self, message: Attempt) -> tuple[Endpoint, HMAC, int]:
         """Return target, signing key and timeout. Raises: Unsendable, LeaseExpired."""
         leased = message.leased
         if leased.stored is None:
@@ -387,7 +389,7 @@ class DeliveryActor(Actor):
         self._signed = signed
         return signed
 
-    def _ended(
+    def _failed_outcome(
         self, began: float, kind: OutcomeKind, error: str, fault: NetworkError | None = None
     ) -> AttemptOutcome:
         times, address = (None, "") if fault is None else (fault.times, fault.address)
@@ -421,26 +423,26 @@ class DeliveryActor(Actor):
         return round((self.context.time() - began) * MS_PER_SECOND)
 
 
-def end_attempt(span: Span, message: Attempt, ended: AttemptOutcome) -> None:
+def end_attempt(span: Span, message: Attempt, outcome: AttemptOutcome) -> None:
     """End the span of an attempt, with attributes as OpenTelemetry names them."""
-    leased, origin, status = message.leased, message.origin, ended.response_status
+    leased, origin, status = message.leased, message.origin, outcome.response_status
     if span.is_recorded:
-        noted: dict[str, str | int] = {
+        attributes: dict[str, str | int] = {
             "http.request.method": "POST",
             "messaging.message.id": leased.delivery,
             "fw.webhook": leased.job.partition,
             "fw.attempt": leased.attempts + 1,
-            "fw.queued_ms": max(0, ended.at - ended.duration_ms - leased.job.created),
+            "fw.queued_ms": max(0, outcome.at - outcome.duration_ms - leased.job.created),
         }
         if leased.stored is not None and origin is not None:
-            noted["url.full"] = url_without_query(leased.stored.url)
-            noted["server.address"], noted["server.port"] = origin.host, origin.port
+            attributes["url.full"] = url_without_query(leased.stored.url)
+            attributes["server.address"], attributes["server.port"] = origin.host, origin.port
         if leased.attempts:
-            noted["http.request.resend_count"] = leased.attempts
+            attributes["http.request.resend_count"] = leased.attempts
         if status is not None:
-            noted["http.response.status_code"] = status
-        span.note(noted)
-    kind = ended.error.partition(":")[0]
+            attributes["http.response.status_code"] = status
+        span.note(attributes)
+    kind = outcome.error.partition(":")[0]
     span.end(str(status) if kind and status is not None else kind)
 
 

@@ -127,7 +127,7 @@ class Dispatcher(Actor):
         self._deferred_until, self._bytes_when_deferred = -inf, 0
         self._paused = set() if paused is None else paused
         for receiver in list(self._paused):
-            self._set_paused(receiver, paused=True, make=True)
+            self._set_paused(receiver, paused=True, create=True)
 
     async def started(self) -> None:
         """Poll at once: there may be work. Attempts of the previous instance keep their slots."""
@@ -147,7 +147,7 @@ class Dispatcher(Actor):
     @handles(WakeUp)
     def woken_up(self, message: WakeUp) -> None:
         """Poll soon."""
-        message.taken()
+        message.acknowledge()
         if not message.elsewhere:
             self._unclaimed.new_work()
         self._polls.soon()
@@ -264,7 +264,7 @@ class Dispatcher(Actor):
     @handles(Pause)
     def pause(self, message: Pause) -> bool:
         """Pause a receiver: attempts in flight finish, due deliveries wait in the store."""
-        return self._set_paused(message.receiver, paused=True, make=message.known_elsewhere)
+        return self._set_paused(message.receiver, paused=True, create=message.known_elsewhere)
 
     @handles(Resume)
     def resume(self, message: Resume) -> bool:
@@ -301,28 +301,28 @@ class Dispatcher(Actor):
             ],
         }
 
-    def _set_paused(self, receiver: str, *, paused: bool, make: bool = False) -> bool:
-        """Pause or resume a receiver; `make`: also if it is unknown. Returns whether it is known.
+    def _set_paused(self, receiver: str, *, paused: bool, create: bool = False) -> bool:
+        """Pause or resume a receiver; `create`: also if it is unknown. Returns whether it is known.
 
         Raises: ValidationError if `receiver` is unknown, and is not an origin.
         """
-        known = self._mark_paused(receiver, paused=paused, make=make)
-        if known and paused:
+        is_known = self._mark_paused(receiver, paused=paused, create=create)
+        if is_known and paused:
             self._paused.add(receiver)
-        elif known:
+        elif is_known:
             self._paused.discard(receiver)
-        return known
+        return is_known
 
-    def _mark_paused(self, receiver: str, *, paused: bool, make: bool) -> bool:
+    def _mark_paused(self, receiver: str, *, paused: bool, create: bool) -> bool:
         for origin, each in self._receivers.items():
             if origin is not None and str(origin) == receiver:
                 each.paused = paused
                 return True
-        if make:
+        if create:
             origin = parse_endpoint(receiver, development=True).origin
-            made = self._receivers[origin] = new_receiver(origin, self._slots, self._per_receiver)
-            made.paused = paused
-        return make
+            slots = self._receivers[origin] = new_receiver(origin, self._slots, self._per_receiver)
+            slots.paused = paused
+        return create
 
     def _start_all(
         self, deliveries: Sequence[LeasedDelivery], plan: ClaimPlan
@@ -370,12 +370,12 @@ class Dispatcher(Actor):
             receiver.ended()
         if not self._more or self._polls.pending:
             return
-        growing = freed.head_seconds is not None and not receiver.slow
-        if growing and receiver.window < receiver.limit:
-            enough = max(1, receiver.window // 2)  # it has just responded in time
+        is_fast = freed.head_seconds is not None and not receiver.slow
+        if is_fast and receiver.window < receiver.limit:
+            wanted_slots = max(1, receiver.window // 2)  # it has just responded in time
         else:
-            enough = max(receiver.window // 2, min(MIN_FREE_SLOTS, receiver.limit))
-        if receiver.free >= enough and self._free:
+            wanted_slots = max(receiver.window // 2, min(MIN_FREE_SLOTS, receiver.limit))
+        if receiver.free >= wanted_slots and self._free:
             self._polls.soon()
         elif not self._batching:
             # Wait for half a window: one transaction per slot would cost more than it gains.

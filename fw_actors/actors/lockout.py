@@ -158,11 +158,11 @@ class LockoutActor(Actor):
             self._unchecked.append((message, reply))
             self._check_lock()
             return reply
-        begun = await self._begin_sign_in(message)
-        if isinstance(begun, FwError):
-            return begun
+        admitted = await self._begin_sign_in(message)
+        if isinstance(admitted, FwError):
+            return admitted
         reply = self.context.keep_reply()
-        self._verify_sign_in(message, begun, reply)
+        self._verify_sign_in(message, admitted, reply)
         return reply
 
     @handles(AttemptPasswordChange)
@@ -239,11 +239,11 @@ class LockoutActor(Actor):
 
     async def _begin_all(self, attempts: Sequence[Unchecked]) -> None:
         for message, reply in attempts:
-            begun = await self._begin_sign_in(message)
-            if isinstance(begun, FwError):
-                reply.answer(begun)
+            admitted = await self._begin_sign_in(message)
+            if isinstance(admitted, FwError):
+                reply.answer(admitted)
             else:
-                self._verify_sign_in(message, begun, reply)
+                self._verify_sign_in(message, admitted, reply)
 
     async def _begin_sign_in(self, message: AttemptSignIn) -> Admitted | FwError:
         """Charge an attempt; log it if it is rejected."""

@@ -77,5 +77,5 @@ class DeliveryMeter(Counter):
 
     def __init__(self, outcomes: Iterable[str]) -> None:
         super().__init__(outcomes)
-        self.took = Histogram()
-        self.waited = Histogram()
+        self.durations = Histogram()
+        self.waits = Histogram()

@@ -50,7 +50,7 @@ class Record(Request[Recorded], frozen=True):
     """Request to record the outcome of an attempt while its lease is valid."""
 
     leased: LeasedDelivery
-    ended: AttemptOutcome
+    outcome: AttemptOutcome
 
 
 Waiting = tuple[Record, PendingReply[Recorded]]
@@ -86,7 +86,7 @@ class OutcomeWriter(Actor):
         self._store, self._deliveries, self._clock, self._log = store, deliveries, clock, log
         self._batch_size = min(BATCH_SIZE, max(1, slots // 4))
         self._waiting: list[Waiting] = []
-        self._write_waits = False
+        self._write_pending = False
         self._timer: Timer | None = None
         self._written_at = -inf
         self._flush_interval = FLUSH_INTERVAL_SECONDS
@@ -101,13 +101,13 @@ class OutcomeWriter(Actor):
         """
         reply: PendingReply[Recorded] = self.context.keep_reply()
         self._waiting.append((message, reply))
-        if self._write_waits:
+        if self._write_pending:
             return reply
         # Each commit occupies the store's thread, for which a claim may wait.
         seconds = ORDERED_BATCH_SECONDS if message.leased.ordered else BATCH_SECONDS
         is_full = len(self._waiting) >= self._batch_size
         if is_full or (self._timer is None and self._has_paused(seconds)):
-            self._write_waits = self.context.ref.tell(Write())
+            self._write_pending = self.context.ref.tell(Write())
         elif self._timer is None:
             self._timer = self.context.after(seconds, Write(timed=True))
         return reply
@@ -120,13 +120,13 @@ class OutcomeWriter(Actor):
         timer, each group would have two outcomes.
         """
         if not message.timed:
-            self._write_waits = False
+            self._write_pending = False
             if self._timer is not None:
                 self._timer.cancel()
         self._timer = None
-        if message.timed and not self._write_waits:
-            self._write_waits = self.context.ref.tell(Write())
-        if not self._write_waits:
+        if message.timed and not self._write_pending:
+            self._write_pending = self.context.ref.tell(Write())
+        if not self._write_pending:
             await self._write_all()
 
     @handles(Flush)
@@ -139,7 +139,7 @@ class OutcomeWriter(Actor):
         except OverloadedError:
             self.context.after(UNAVAILABLE_SECONDS, Flush())
         else:
-            self._written(durable=True)
+            self._record_write(durable=True)
 
     async def stopping(self) -> None:
         """Write the outcomes that arrived after the mailbox had closed."""
@@ -157,7 +157,7 @@ class OutcomeWriter(Actor):
     async def _write_group(self, group: Sequence[Waiting]) -> None:
         """Write a batch, or its outcomes one by one if that fails; answer all of them."""
         try:
-            batch, statuses = await self._settled(group)
+            batch, statuses = await self._settle_group(group)
         except Exception as defect:
             if len(group) == 1:
                 group[0][1].answer(Recorded(None, error=repr(defect)[:200]))
@@ -171,7 +171,7 @@ class OutcomeWriter(Actor):
         for (_, reply), status in zip(group, statuses, strict=True):
             reply.answer(Recorded(status, next_at))
 
-    async def _settled(
+    async def _settle_group(
         self, group: Sequence[Waiting]
     ) -> tuple[OutcomeBatch, Sequence[DeliveryStatus | None]]:
         """Write a group; retry while the store is unavailable and a lease is valid.
@@ -180,14 +180,14 @@ class OutcomeWriter(Actor):
         """
 
         # On this thread, which would wait for Python code in the store's thread anyway.
-        batch = self._deliveries.outcome_batch([(one.leased, one.ended) for one, _ in group])
+        batch = self._deliveries.outcome_batch([(one.leased, one.outcome) for one, _ in group])
 
         async def write() -> Sequence[DeliveryStatus | None]:
             durable = self.context.time() - self._flushed_at >= self._flush_interval
             statuses = await self._store.write(
                 lambda tx: self._deliveries.settle_all(tx, batch), durable=durable
             )
-            self._written(durable=durable)
+            self._record_write(durable=durable)
             return statuses
 
         statuses = await write_patiently(
@@ -198,7 +198,7 @@ class OutcomeWriter(Actor):
     def _has_paused(self, seconds: float) -> bool:
         return self.context.time() - self._written_at >= seconds
 
-    def _written(self, *, durable: bool) -> None:
+    def _record_write(self, *, durable: bool) -> None:
         self._written_at = self.context.time()
         if durable:
             self._flushed_at = self._written_at

@@ -150,12 +150,12 @@ class WakeUp(Message, frozen=True):
     """Sent after a commit that may have made jobs due: poll early.
 
     A lost wake-up does no harm: queues are polled once a second anyway. `elsewhere`: the commit was
-    another process's, and its work may be that of another queue. A handler calls `taken` before it
-    polls.
+    another process's, and its work may be that of another queue. A handler calls `acknowledge`
+    before it polls.
     """
 
     elsewhere: bool = False
-    taken: Callable[[], None] = _nothing
+    acknowledge: Callable[[], None] = _nothing
 
 
 MAX_SLEEP_SECONDS: Final = 1.0
@@ -171,7 +171,7 @@ class Waker:
     def __init__(self, worker: Ref, *, elsewhere: bool = False) -> None:
         """`elsewhere`: as in `WakeUp`."""
         self._tell = worker.tell
-        self._wake_up = WakeUp(elsewhere, self._taken)
+        self._wake_up = WakeUp(elsewhere, self._acknowledge)
         self._waits_until = -inf
 
     def __call__(self) -> bool:
@@ -183,7 +183,7 @@ class Waker:
             self._waits_until = now + MAX_SLEEP_SECONDS
         return True
 
-    def _taken(self) -> None:
+    def _acknowledge(self) -> None:
         self._waits_until = -inf
 
 
@@ -322,22 +322,24 @@ def new_lease_token(entropy: Entropy) -> str:
     return record_id(entropy.bytes(_TOKEN_BYTES))
 
 
-async def write_patiently(write: Callable[[], Awaitable[T]], gave_up: Callable[[], bool]) -> T:
+async def write_patiently(
+    write: Callable[[], Awaitable[T]], should_give_up: Callable[[], bool]
+) -> T:
     """Repeat a write while the store is unavailable.
 
-    Raises: OverloadedError once `gave_up` returns True.
+    Raises: OverloadedError once `should_give_up` returns True.
     """
     while True:
         try:
             return await write()
         except OverloadedError:
-            if gave_up():
+            if should_give_up():
                 raise
         await trio.sleep(UNAVAILABLE_SECONDS)
 
 
 class Drain(Message, frozen=True):
-    """Stop leasing; jobs in progress have `seconds` to finish and are then given back."""
+    """Stop leasing; jobs in progress have `seconds` to finish and are then released."""
 
     seconds: float
 
@@ -361,7 +363,7 @@ def worker_mailbox(slots: int) -> MailboxPolicy:
 class QueueWorker(Actor, ABC):
     """Leases and runs the jobs of one queue.
 
-    A job ends in one of three ways: done, failed (and retried, ten attempts in all), or given back
+    A job ends in one of three ways: done, failed (and retried, ten attempts in all), or released
     unattempted.
     """
 
@@ -399,7 +401,7 @@ class QueueWorker(Actor, ABC):
     @handles(WakeUp)
     def woken_up(self, message: WakeUp) -> None:
         """Poll soon."""
-        message.taken()
+        message.acknowledge()
         if not message.elsewhere:
             self._unclaimed.new_work()
             if self._draining:
@@ -470,10 +472,10 @@ class QueueWorker(Actor, ABC):
             for a while. The job is then attempted again when its lease has ended.
         """
         with trio.move_on_after(SETTLE_SECONDS, shield=True):
-            held = await write_patiently(lambda: self._store.write(write), lambda: False)
-            if not held:
+            was_written = await write_patiently(lambda: self._store.write(write), lambda: False)
+            if not was_written:
                 self._warn("job.lease_lost", job)
-            return held
+            return was_written
         self._warn("job.outcome_lost", job)
         return False
 

@@ -172,10 +172,10 @@ class AuditLog:
         tx, actor = fw.tx, fw.user
         tx.lock(f"fw.denied.{actor}")
         begin, end = minute_of(tx.now)
-        found = tx.rows(self.denied, actor=actor, begin=begin, end=end)
-        counting = next((row for row in found if row[1] is not None), None)
+        rows = tx.rows(self.denied, actor=actor, begin=begin, end=end)
+        counting = next((row for row in rows if row[1] is not None), None)
         before = None if counting is None else int(json.loads(counting[1])[MORE])
-        more = refusals_beyond_limit(len(found), before)
+        more = refusals_beyond_limit(len(rows), before)
         if more is None:
             self._add(tx, actor, fw.request_id, Action.DENIED, target, None)
         elif counting is None:
@@ -384,11 +384,11 @@ class VersionRecorder(Observer):
         if before is None:
             return
         rows = [each for table in doc.meta.tables for each in self._rows(table, before, doc)]
-        moved = before.docstatus != doc.docstatus
-        different = changed_columns(before, doc)
-        if rows or moved or different:
-            changed = _changes(different, before, doc)
-            if moved:
+        status_changed = before.docstatus != doc.docstatus
+        fields = changed_columns(before, doc)
+        if rows or status_changed or fields:
+            changed = _changes(fields, before, doc)
+            if status_changed:
                 changed["docstatus"] = [before.docstatus, doc.docstatus]
             self._record(fw, doc.doctype, str(doc.name), {"changed": changed, "rows": rows})
 
@@ -406,13 +406,13 @@ class VersionRecorder(Observer):
     def _rows(self, table: Table, before: DocType, doc: DocType) -> Iterator[dict[str, Any]]:
         old = {row.name: row for row in rows_of(before, table)}
         for row in rows_of(doc, table):
-            was = old.pop(row.name, None)
-            if was is None:
+            old_row = old.pop(row.name, None)
+            if old_row is None:
                 yield _row_change(table, row, "added", _added(row))
-            elif (different := changed_columns(was, row)) or was.idx != row.idx:
-                changed = _changes(different, was, row)
-                if was.idx != row.idx:
-                    changed["idx"] = [was.idx, row.idx]
+            elif (fields := changed_columns(old_row, row)) or old_row.idx != row.idx:
+                changed = _changes(fields, old_row, row)
+                if old_row.idx != row.idx:
+                    changed["idx"] = [old_row.idx, row.idx]
                 yield _row_change(table, row, "changed", changed)
         for row in old.values():
             removed = {field: [value, None] for field, (_, value) in _added(row).items()}
@@ -421,17 +421,17 @@ class VersionRecorder(Observer):
 
 def _added(row: DocType) -> Changed:
     stored = row._stored or {}
-    shown = [f for f in row.meta.columns if not is_secret(f.name, f.type)]
-    values = {f.name: f.from_store(stored.get(f.name)) for f in shown}
+    fields = [f for f in row.meta.columns if not is_secret(f.name, f.type)]
+    values = {f.name: f.from_store(stored.get(f.name)) for f in fields}
     return {name: [None, value] for name, value in values.items() if value is not None}
 
 
-def _changes(different: list[Field], before: DocType, doc: DocType) -> Changed:
+def _changes(fields: list[Field], before: DocType, doc: DocType) -> Changed:
     """Return the old and new values of these fields, without secrets."""
     old, new = before._stored or {}, doc._stored or {}
     return {
         f.name: [f.from_store(old.get(f.name)), f.from_store(new.get(f.name))]
-        for f in different
+        for f in fields
         if not is_secret(f.name, f.type)
     }
 

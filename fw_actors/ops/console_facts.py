@@ -139,13 +139,13 @@ _WEBHOOKS: Final = Statement(
 
 def stored_receivers(tx: Tx) -> list[StoredReceiver]:
     """Return the receivers of enabled Webhooks, by origin."""
-    found: dict[str, StoredReceiver] = {}
+    by_origin: dict[str, StoredReceiver] = {}
     for name, url, failures, since, error, success in tx.rows(_WEBHOOKS):
         origin = receiver_of(url)
         if not origin:
             continue
         waiting = waiting_deliveries(tx, name)
-        own = StoredReceiver(
+        receiver = StoredReceiver(
             origin=origin,
             webhooks=1,
             waiting=waiting,
@@ -155,23 +155,23 @@ def stored_receivers(tx: Tx) -> list[StoredReceiver]:
             last_error=error if failures else "",
             last_success=success,
         )
-        known = found.get(origin)
-        found[origin] = own if known is None else _together(known, own)
-    return [found[origin] for origin in sorted(found)]
+        merged = by_origin.get(origin)
+        by_origin[origin] = receiver if merged is None else _merge_receivers(merged, receiver)
+    return [by_origin[origin] for origin in sorted(by_origin)]
 
 
-def _together(one: StoredReceiver, other: StoredReceiver) -> StoredReceiver:
-    worst = max(one, other, key=lambda each: each.failures)
+def _merge_receivers(first: StoredReceiver, second: StoredReceiver) -> StoredReceiver:
+    worst = max(first, second, key=lambda each: each.failures)
     return StoredReceiver(
-        origin=one.origin,
-        webhooks=one.webhooks + other.webhooks,
-        waiting=one.waiting + other.waiting,
-        more_wait=one.more_wait or other.more_wait,
+        origin=first.origin,
+        webhooks=first.webhooks + second.webhooks,
+        waiting=first.waiting + second.waiting,
+        more_wait=first.more_wait or second.more_wait,
         failures=worst.failures,
         failing_since=worst.failing_since,
         last_error=worst.last_error,
         last_success=max(
-            (each for each in (one.last_success, other.last_success) if each is not None),
+            (each for each in (first.last_success, second.last_success) if each is not None),
             default=None,
         ),
     )
@@ -285,24 +285,24 @@ class ConsoleFacts:
         ]
 
     def _senders(self, tx: Tx) -> list[SendingProcess]:
-        found: dict[str, SendingProcess] = {}
+        senders: dict[str, SendingProcess] = {}
         for status in (DeliveryStatus.SENT, DeliveryStatus.RETRYING, DeliveryStatus.FAILED):
             for trace, at in tx.rows(
                 self._sent_by, status=status.value, since=tx.now - _SENDING_MS
             ):
                 name = decode_trace(trace).worker
                 if name:
-                    known = found.get(name) or SendingProcess(name, 0, 0)
-                    found[name] = SendingProcess(name, known.attempts + 1, max(known.last, at))
-        return sorted(found.values(), key=lambda each: (-each.last, each.name))
+                    sender = senders.get(name) or SendingProcess(name, 0, 0)
+                    senders[name] = SendingProcess(name, sender.attempts + 1, max(sender.last, at))
+        return sorted(senders.values(), key=lambda each: (-each.last, each.name))
 
     def _locks(self, tx: Tx) -> list[Lock]:
         rows = tx.rows(_LOCKED, now=tx.now)
-        known = self._identifiers(tx) if rows else {}
-        return [self._lock(bytes(key), until, known) for key, until in rows]
+        identifiers = self._identifiers(tx) if rows else {}
+        return [self._lock(bytes(key), until, identifiers) for key, until in rows]
 
-    def _lock(self, key: bytes, until: int, known: dict[bytes, tuple[str, str]]) -> Lock:
-        identifier, account = known.get(key, ("", ""))
+    def _lock(self, key: bytes, until: int, identifiers: dict[bytes, tuple[str, str]]) -> Lock:
+        identifier, account = identifiers.get(key, ("", ""))
         return Lock(shown_key(key), account, identifier, until)
 
     def _identifiers(self, tx: Tx) -> dict[bytes, tuple[str, str]]:
@@ -451,9 +451,9 @@ def backlog(tx: Tx) -> Backlog:
 
 def queues(tx: Tx) -> list[QueueStats]:
     """Return the statistics of every queue, empty ones included."""
-    found = {row.queue: row for row in jobs.stats(tx)}
-    names = [*QUEUES, *(name for name in found if name not in QUEUES)]
-    return [found.get(name) or QueueStats(name, 0, 0, 0, 0, 0.0) for name in names]
+    by_queue = {row.queue: row for row in jobs.stats(tx)}
+    names = [*QUEUES, *(name for name in by_queue if name not in QUEUES)]
+    return [by_queue.get(name) or QueueStats(name, 0, 0, 0, 0, 0.0) for name in names]
 
 
 def locked_identifiers(tx: Tx) -> int:

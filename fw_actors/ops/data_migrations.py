@@ -87,14 +87,15 @@ def refuse_older_apps(tx: Tx, registry: Registry) -> None:
 
 def _problems(records: _Records, registry: Registry) -> Iterator[str]:
     for app, migrations in registry.migrations.items():
-        had = {number: record for (owner, number), record in records.items() if owner == app}
-        if max(had, default=0) > len(migrations):
+        recorded = {number: record for (owner, number), record in records.items() if owner == app}
+        if max(recorded, default=0) > len(migrations):
             yield (
-                f"apps: {app}: the store has run migration {max(had)}, but this version of the app "
-                f"has only {len(migrations)}. Install the newer version, or restore a backup."
+                f"apps: {app}: the store has run migration {max(recorded)}, but this version of "
+                f"the app has only {len(migrations)}. Install the newer version, or restore a "
+                "backup."
             )
         for each in migrations:
-            record = had.get(each.number)
+            record = recorded.get(each.number)
             if record is not None and record.name != each.name:
                 yield (
                     f"apps: {app}: migration {each.number} was run as {record.name} and is now "

@@ -46,7 +46,7 @@ WEBHOOK, ROLE, USER, SCOPE = "Webhook", "Role", "User", "User Permission"
 SECRET_PREFIX: Final = "FW_SECRET_"
 HIDDEN: Final = "(secret)"
 
-_MEANT: Final = {"event": "custom_event", "doctype": "webhook_doctype"}
+_COMMON_MISTAKES: Final = {"event": "custom_event", "doctype": "webhook_doctype"}
 """The fields that are meant by options of `fw webhooks add`."""
 
 SecretOf = Callable[[str], str | None]
@@ -88,24 +88,24 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def state_of(content: object) -> DeclaredState:
     """Return the state that a decoded file declares. Raises: ValidationError naming the place."""
-    file = _converted(content, _File, "")
-    users = {name: _converted(v, DeclaredUser, f"users.{name}") for name, v in file.users.items()}
+    file = _convert(content, _File, "")
+    users = {name: _convert(v, DeclaredUser, f"users.{name}") for name, v in file.users.items()}
     return DeclaredState(file.webhooks, file.roles, users)
 
 
-def _converted(content: object, kind: type[StructT], place: str) -> StructT:
+def _convert(content: object, kind: type[StructT], place: str) -> StructT:
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
-        what, _, path = str(error).replace("`", "").partition(" - at $")
+        problem, _, path = str(error).replace("`", "").partition(" - at $")
         # The fields of inner objects are those of another struct.
-        unknown = what.partition(" unknown field ")[2]
-        what += "." if path else _offer(unknown, kind.__struct_fields__)
+        unknown = problem.partition(" unknown field ")[2]
+        problem += "." if path else _suggestion(unknown, kind.__struct_fields__)
         place = f"{place}{path}".lstrip(".")
-        raise ValidationError(f"{place}: {what}" if place else what) from None
+        raise ValidationError(f"{place}: {problem}" if place else problem) from None
 
 
-def _offer(name: str, known: Iterable[str]) -> str:
+def _suggestion(name: str, known: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown name: the known one that is most like it."""
     near = nearest(name, known)
     return f"; did you mean {near}?" if near else "."
@@ -114,20 +114,20 @@ def _offer(name: str, known: Iterable[str]) -> str:
 def merged(states: Sequence[DeclaredState]) -> DeclaredState:
     """Join the declarations of several files. Raises: ValidationError for a name in two."""
     return DeclaredState(
-        webhooks=_together(WEBHOOK, [state.webhooks for state in states]),
+        webhooks=_join(WEBHOOK, [state.webhooks for state in states]),
         roles=tuple(dict.fromkeys(role for state in states for role in state.roles)),
-        users=_together(USER, [state.users for state in states]),
+        users=_join(USER, [state.users for state in states]),
     )
 
 
-def _together(doctype: str, parts: Sequence[Mapping[str, T]]) -> dict[str, T]:
-    found: dict[str, T] = {}
+def _join(doctype: str, parts: Sequence[Mapping[str, T]]) -> dict[str, T]:
+    joined: dict[str, T] = {}
     for part in parts:
         for name, declared in part.items():
-            if name in found:
+            if name in joined:
                 raise ValidationError(f"Two files declare the {doctype} {name}.")
-            found[name] = declared
-    return found
+            joined[name] = declared
+    return joined
 
 
 @dataclass(frozen=True)
@@ -262,11 +262,11 @@ class DeclaredStates:
             for key, value in _webhook_values(declared).items()
             if not exists or not _is_same(meta.fields[key], value, stored[key], place)
         ]
-        doubt = never_occurring(
+        warning = never_occurring(
             fw.documents.registry, {**stored, **{each.field: each.new for each in fields}}
         )
-        if doubt is not None:
-            notes.append(f"{place}: {doubt}")
+        if warning is not None:
+            notes.append(f"{place}: {warning}")
         secret = self._planned_secret(declared, place, notes, exists=exists)
         if secret is not None and not (exists and _has_secret(fw, name, secret)):
             fields.append(PlannedValue("secret", HIDDEN if exists else None, HIDDEN))
@@ -328,9 +328,11 @@ def _check_webhook_fields(meta: Meta, declared: Iterable[str], place: str) -> No
     """Raise ValidationError for a field that a Webhook does not have, or that no user writes."""
     for key in declared:
         if key not in meta.fields:
-            meant = _MEANT.get(key)
-            offer = f"; did you mean {meant}?" if meant else _offer(key, meta.fields)
-            raise ValidationError(f"{place}: a Webhook has no field {key[:60]}{offer}")
+            correct_name = _COMMON_MISTAKES.get(key)
+            suggestion = (
+                f"; did you mean {correct_name}?" if correct_name else _suggestion(key, meta.fields)
+            )
+            raise ValidationError(f"{place}: a Webhook has no field {key[:60]}{suggestion}")
         if meta.fields[key].read_only:
             raise ValidationError(f"{place}: only the service writes {key}.")
 
@@ -391,7 +393,7 @@ def _unknown_names(fw: Fw, state: DeclaredState) -> list[str]:
         if watched and fw.get_value(WEBHOOK, name, "webhook_doctype") != watched:
             named.append((f"webhooks.{name}", "DocType", watched, doctypes))
     return [
-        f"{place}: there is no {kind} {name[:140]}{_offer(name, known)}"
+        f"{place}: there is no {kind} {name[:140]}{_suggestion(name, known)}"
         for place, kind, name, known in named
         if isinstance(name, str) and name not in known
     ]
@@ -417,9 +419,9 @@ def _user(fw: Fw, name: str, declared: DeclaredUser) -> Iterator[Change]:
         if value is not msgspec.UNSET and (stored.get(field) or None) != (value or None):
             fields.append(PlannedValue(field, stored.get(field), value))
     if not isinstance(declared.roles, msgspec.UnsetType):
-        had = sorted(row["role"] for row in stored.get("roles", ()))
-        if had != sorted(set(declared.roles)):
-            fields.append(PlannedValue("roles", had, sorted(set(declared.roles))))
+        old_roles = sorted(row["role"] for row in stored.get("roles", ()))
+        if old_roles != sorted(set(declared.roles)):
+            fields.append(PlannedValue("roles", old_roles, sorted(set(declared.roles))))
     if fields or not exists:
         yield Change("change" if exists else "create", USER, name, tuple(fields))
 
@@ -553,11 +555,11 @@ def exported(fw: Fw) -> dict[str, Any]:
     meta = fw.documents.registry.meta(WEBHOOK)
     plain = [f for f in meta.fields.values() if f.plain and not f.read_only and not f.secret]
     webhooks: dict[str, dict[str, Any]] = {}
-    taken = set(SITE_KEY_VARIABLES)
+    used_variables = set(SITE_KEY_VARIABLES)
     for row in fw.get_list(WEBHOOK, order_by="name asc"):
         stored = rest.read(fw, WEBHOOK, row["name"])
         values = {f.name: stored[f.name] for f in plain if stored[f.name] != f.blank()}
-        webhooks[row["name"]] = {**values, "secret": _variable(row["name"], taken)}
+        webhooks[row["name"]] = {**values, "secret": _variable(row["name"], used_variables)}
     built_in = {*FIRST_ROLES, *fw.documents.registry.roles()}
     roles = [row["name"] for row in fw.get_list(ROLE, order_by="name asc")]
     users = {}
@@ -577,13 +579,13 @@ def exported(fw: Fw) -> dict[str, Any]:
     return {"webhooks": webhooks, "roles": own_roles, "users": users}
 
 
-def _variable(name: str, taken: set[str]) -> str:
-    """Return the variable for a Webhook's secret, and add it to `taken`.
+def _variable(name: str, used: set[str]) -> str:
+    """Return the variable for a Webhook's secret, and add it to `used`.
 
     Two Webhooks never share one: the receiver of either could sign requests to the other.
     """
     plain = SECRET_PREFIX + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
     numbered = (f"{plain}_{number}" for number in count(2))
-    variable = next(each for each in chain([plain], numbered) if each not in taken)
-    taken.add(variable)
+    variable = next(each for each in chain([plain], numbered) if each not in used)
+    used.add(variable)
     return variable

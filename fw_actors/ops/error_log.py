@@ -29,7 +29,7 @@ PER_MINUTE: Final = 60
 KEPT_DAYS: Final = 30
 MAX_DELETED: Final = 1000
 """The maximum number of expired Error Logs that one write deletes."""
-WAITING: Final = 200
+MAX_WAITING_DEFECTS: Final = 200
 _METHOD_CHARACTERS: Final = 140
 _TEXT_CHARACTERS: Final = 4_000
 _FRAMES: Final = 30
@@ -63,7 +63,7 @@ class ErrorRecorder:
         self._scrubber = scrubber
         self._noted = noted
         # Drops the oldest, which is in the log.
-        self._waiting: deque[QueuedDefect] = deque(maxlen=WAITING)
+        self._waiting: deque[QueuedDefect] = deque(maxlen=MAX_WAITING_DEFECTS)
 
     @property
     def waits(self) -> bool:
@@ -90,14 +90,14 @@ class ErrorRecorder:
         The rest is dropped: the process's log contains it. If the transaction fails, the defects
         stay queued.
         """
-        taken = tuple(self._waiting)
+        defects = tuple(self._waiting)
         tx.lock(_LIMIT)  # of all processes together
         # A few times as many as are written, so that other writes do not wait for a whole month.
         before = tx.now - KEPT_DAYS * MS_PER_DAY - 1
         tx.run(self._delete_oldest, before=before, limit=MAX_DELETED)
         recent = tx.scalar(self._recent, since=tx.now - MS_PER_MINUTE, now=tx.now)
-        room = PER_MINUTE - int(recent)
-        written = taken[:room]
+        remaining = PER_MINUTE - int(recent)
+        written = defects[:remaining]
         for each in written:
             self._records.add(
                 tx,
@@ -106,26 +106,26 @@ class ErrorRecorder:
                 message=each.message,
                 request_id=each.request_id or None,
             )
-        tx.after_commit(lambda: self._discard_waiting(taken))
+        tx.after_commit(lambda: self._discard_waiting(defects))
         return len(written)
 
-    def _discard_waiting(self, taken: tuple[QueuedDefect, ...]) -> None:
-        done = set(map(id, taken))
-        left = [each for each in self._waiting if id(each) not in done]
+    def _discard_waiting(self, defects: tuple[QueuedDefect, ...]) -> None:
+        discarded = set(map(id, defects))
+        remaining = [each for each in self._waiting if id(each) not in discarded]
         self._waiting.clear()
-        self._waiting.extend(left)
+        self._waiting.extend(remaining)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
     """Return an exception and those that led to it, the last one first."""
-    found = [error]
-    while len(found) < _CHAINED:
-        last = found[-1]
+    chain = [error]
+    while len(chain) < _CHAINED:
+        last = chain[-1]
         before = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
-        if before is None or any(before is each for each in found):
+        if before is None or any(before is each for each in chain):
             break
-        found.append(before)
-    return found
+        chain.append(before)
+    return chain
 
 
 def _raised(error: BaseException) -> str:

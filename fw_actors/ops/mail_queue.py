@@ -239,12 +239,12 @@ class MailComposer:
     def failed(self, tx: Tx, job: LeasedJob, transition: Transition, error: str) -> bool:
         """Record a failed attempt. Returns False if the lease is lost."""
         if transition.next_attempt is not None:
-            held = jobs.retry(tx, job.id, job.lease, transition.next_attempt, error)
+            recorded = jobs.retry(tx, job.id, job.lease, transition.next_attempt, error)
         else:
-            held = jobs.fail(tx, job.id, job.lease, error)
-        if held:
+            recorded = jobs.fail(tx, job.id, job.lease, error)
+        if recorded:
             self._record_outcome(tx, job, transition.status, transition.attempts, error, sent=None)
-        return held
+        return recorded
 
     def _find_recipient(self, tx: Tx, job: LeasedJob) -> _Recipient | None:
         row = tx.one(self._sql.by_user, key=job.user)

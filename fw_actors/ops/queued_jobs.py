@@ -97,25 +97,25 @@ def function_of(job: LeasedJob) -> AppFunction:
 def _function_at(path: str) -> AppFunction:
     module, _, name = path.rpartition(".")
     try:
-        found: object = getattr(importlib.import_module(module), name, None)
+        function: object = getattr(importlib.import_module(module), name, None)
     except (Exception, SystemExit) as error:  # an app's top level may raise anything
         raise UnknownFunctionError(
             f"{module} cannot be imported: {type(error).__name__}"
         ) from error
-    if not callable(found):
+    if not callable(function):
         raise UnknownFunctionError(f"{module} has no function {name}")
-    return found
+    return function
 
 
 def app_functions(apps: Sequence[str]) -> list[str]:
     """Return the dotted paths of the functions of loaded apps, each in its own module."""
-    found: list[str] = []
+    paths: list[str] = []
     for name, module in list(sys.modules.items()):
         if _is_of(apps, name):
             for attribute, value in vars(module).items():
                 if _is_plain(value) and getattr(value, "__module__", None) == name:
-                    found.append(f"{name}.{attribute}")
-    return found
+                    paths.append(f"{name}.{attribute}")
+    return paths
 
 
 def is_app_function(apps: Sequence[str], path: str) -> bool:
@@ -308,7 +308,7 @@ class JobControl:
         require_administering(fw.rights, _ACT)
         if not 1 <= limit <= MAX_JOBS_LISTED:
             raise BadRequestError(f"limit must be between 1 and {MAX_JOBS_LISTED}.", field="limit")
-        return _found(fw.tx, filters, limit, before, lock=False)
+        return _select_jobs(fw.tx, filters, limit, before, lock=False)
 
     def functions(self, fw: Fw) -> list[str]:
         """Return the functions of jobs and the templates of mails in the queues, at most 1,000.
@@ -386,28 +386,32 @@ class JobControl:
     ) -> ChangedJobs:
         require_administering(fw.rights, _ACT)
         states = tuple(state for state in JobState if state not in refused)
-        found = _found(fw.tx, filters, MAX_CHANGED_JOBS, before, lock=True, states=states)
-        if found:
-            change(fw, found)
-            given = {name: value for name, value in msgspec.to_builtins(filters).items() if value}
-            self._audit.record(fw, action, "", {"jobs": len(found), **given})
-        return ChangedJobs(len(found), found[-1].id if len(found) == MAX_CHANGED_JOBS else None)
+        selected = _select_jobs(fw.tx, filters, MAX_CHANGED_JOBS, before, lock=True, states=states)
+        if selected:
+            change(fw, selected)
+            criteria = {
+                name: value for name, value in msgspec.to_builtins(filters).items() if value
+            }
+            self._audit.record(fw, action, "", {"jobs": len(selected), **criteria})
+        return ChangedJobs(
+            len(selected), selected[-1].id if len(selected) == MAX_CHANGED_JOBS else None
+        )
 
-    def _make_due(self, fw: Fw, found: Sequence[JobFacts]) -> None:
-        fw.tx.run(_MAKE_DUE, ids=[job.id for job in found], now=fw.tx.now)
-        self._settle_mails(fw, self._requeue_mails, found)
-        for queue in sorted({job.queue for job in found}):
+    def _make_due(self, fw: Fw, selected: Sequence[JobFacts]) -> None:
+        fw.tx.run(_MAKE_DUE, ids=[job.id for job in selected], now=fw.tx.now)
+        self._settle_mails(fw, self._requeue_mails, selected)
+        for queue in sorted({job.queue for job in selected}):
             fw.tx.after_commit(partial(self._recorded, queue))
 
-    def _delete(self, fw: Fw, found: Sequence[JobFacts]) -> None:
-        fw.tx.run(_DELETE, ids=[job.id for job in found])
+    def _delete(self, fw: Fw, selected: Sequence[JobFacts]) -> None:
+        fw.tx.run(_DELETE, ids=[job.id for job in selected])
         reason = {"reason": f"cancelled: by {fw.user}."[: jobs.ERROR_CHARACTERS]}
-        self._settle_mails(fw, self._fail_mails, found, **reason)
+        self._settle_mails(fw, self._fail_mails, selected, **reason)
 
     def _settle_mails(
-        self, fw: Fw, statement: Statement, found: Sequence[JobFacts], **values: str
+        self, fw: Fw, statement: Statement, selected: Sequence[JobFacts], **values: str
     ) -> None:
-        subjects = [job.subject for job in found if job.queue == mail_queue.QUEUE]
+        subjects = [job.subject for job in selected if job.queue == mail_queue.QUEUE]
         if subjects:
             fw.tx.run(statement, subjects=subjects, now=fw.tx.now, user=fw.user, **values)
 
@@ -464,10 +468,10 @@ def _job(fw: Fw, number: int, statement: Statement) -> JobFacts:
 
 def newest_jobs(tx: Tx, limit: int) -> list[JobFacts]:
     """Return the newest jobs of apps and mails, for the console."""
-    return _found(tx, JobFilter(), limit, None, lock=False)
+    return _select_jobs(tx, JobFilter(), limit, None, lock=False)
 
 
-def _found(
+def _select_jobs(
     tx: Tx,
     filters: JobFilter,
     limit: int,

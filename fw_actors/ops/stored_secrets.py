@@ -206,15 +206,15 @@ class Rekeying:
 
     async def count(self) -> Count:
         """Count all values without changing any."""
-        found = Count()
+        total = Count()
         for doctype, name in vault_fields(self._registry):
             count = FieldCount(doctype, name)
             page = await self._page(doctype, name)
             while page:
-                found.lost += self._tally(count, page)
+                total.lost += self._tally(count, page)
                 page = await self._page(doctype, name, page[-1].name)
-            found.fields.append(count)
-        return found
+            total.fields.append(count)
+        return total
 
     async def run(self, moved: Callable[[int], None]) -> None:
         """Move the values under the old key; `moved` is called with the size of each batch.
@@ -231,9 +231,9 @@ class Rekeying:
         await self._store.write(lambda tx: self._put(tx, done=True))
 
     def _begin(self, tx: Tx) -> None:
-        found = _rotation(tx)
+        previous = _rotation(tx)
         ids = {self._old.key_id, self._new.key_id}
-        if found is not None and not found.done and {found.before, found.after} != ids:
+        if previous is not None and not previous.done and {previous.before, previous.after} != ids:
             raise ConflictError(
                 "A rotation between other keys is in progress: finish it first, with its two keys."
             )
@@ -256,22 +256,22 @@ class Rekeying:
         except UnreadableError:
             return False
         table = self._registry.tables[value.doctype].table
-        same = (table.c.name == value.name) & (table.c[value.field] == value.sealed)
+        is_unchanged = (table.c.name == value.name) & (table.c[value.field] == value.sealed)
         sealed = self._new.seal(plain, *place)
-        return bool(tx.run(sa.update(table).where(same).values({value.field: sealed})))
+        return bool(tx.run(sa.update(table).where(is_unchanged).values({value.field: sealed})))
 
     def _tally(self, count: FieldCount, values: list[StoredValue]) -> list[StoredValue]:
         """Count values; return those that neither key decrypts."""
-        lost = []
+        unreadable = []
         for value in values:
             if _opens(self._new, value):
                 count.new += 1
             elif _opens(self._old, value):
                 count.old += 1
             else:
-                lost.append(value)
-        count.unreadable += len(lost)
-        return lost
+                unreadable.append(value)
+        count.unreadable += len(unreadable)
+        return unreadable
 
     async def _page(self, doctype: str, name: str, after: str = "") -> list[StoredValue]:
         return await self._store.read(
@@ -280,8 +280,8 @@ class Rekeying:
 
 
 def _rotation(tx: Tx) -> Rotation | None:
-    found = tx.scalar(_GET)
-    return None if found is None else msgspec.json.decode(found, type=Rotation)
+    content = tx.scalar(_GET)
+    return None if content is None else msgspec.json.decode(content, type=Rotation)
 
 
 def _opens(vault: VaultCipher, value: StoredValue) -> bool:

@@ -98,11 +98,11 @@ class ProcessMetrics:
             "Attempts by resulting status of the delivery.",
             meter.counts(),
         )
-        yield _histogram("fw_delivery_seconds", "Duration of attempts.", meter.took)
+        yield _histogram("fw_delivery_seconds", "Duration of attempts.", meter.durations)
         yield _histogram(
             "fw_commit_to_send_seconds",
             "Time from an event's commit to its first attempt.",
-            meter.waited,
+            meter.waits,
         )
         yield from _by(
             "act",

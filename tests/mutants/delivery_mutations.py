@@ -168,7 +168,7 @@ DELIVERY: Final = (
         "a DeliveryActor does not wait until its outcome is recorded",
         "fw_actors/actors/delivery.py",
         "            self.context.ask(\n",
-        "            self._deps.outcomes.tell(Record(leased, ended))\n"
+        "            self._deps.outcomes.tell(Record(leased, outcome))\n"
         "            (lambda *a, **k: None)(\n",
         "tests/fw_actors/actors/test_retries.py",
     ),

@@ -36,7 +36,7 @@ PLATFORM: Final = (
     Mutation(
         "an app may be older than its migrations",
         "fw_actors/ops/data_migrations.py",
-        "if max(had, default=0) > len(migrations):",
+        "if max(recorded, default=0) > len(migrations):",
         "if False:",
         f"{_MIGRATIONS}::test_app_version_older_than_its_data_is_refused",
     ),

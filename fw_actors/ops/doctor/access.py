@@ -142,21 +142,21 @@ def _keys(keys: KeyCounts, policy_days: int) -> Finding:
 
 def _hash(milliseconds: float, argon2: Argon2) -> Finding:
     cost = f"{argon2.memory_kib},{argon2.time},{argon2.parallelism}"
-    took = f"a password hash (FW_ARGON2={cost}) takes {milliseconds:.0f} ms on this machine"
+    duration = f"a password hash (FW_ARGON2={cost}) takes {milliseconds:.0f} ms on this machine"
     if not is_enough(argon2):
         return warning(
-            f"{took}, which is weaker than OWASP's minimum",
+            f"{duration}, which is weaker than OWASP's minimum",
             "Unset FW_ARGON2; the default is 19456,2,1.",
         )
     if milliseconds > _SLOW_MS:
         can_be_lowered = argon2.memory_kib * argon2.time > _LEAST_WORK
         return warning(
-            f"{took}: each core handles less than one sign-in per second",
+            f"{duration}: each core handles less than one sign-in per second",
             "Lower FW_ARGON2, to no less than 19456,2,1."
             if can_be_lowered
             else "Repeat fw doctor while the machine is idle. FW_ARGON2 must not be lower.",
         )
-    return ok(took)
+    return ok(duration)
 
 
 def _outdated(costs: StoredCosts, argon2: Argon2) -> Finding:
@@ -213,9 +213,9 @@ def evaluate_secrets(facts: SecretFacts) -> Section:
     findings = tuple(_secret_findings(facts)) or (
         ok(f"stored secrets: {facts.stored}; all can be decrypted"),
     )
-    lost = sum(facts.unreadable.values())
+    unreadable = sum(facts.unreadable.values())
     return Section(
-        "secrets", "Stored secrets", findings, {"stored": facts.stored, "unreadable": lost}
+        "secrets", "Stored secrets", findings, {"stored": facts.stored, "unreadable": unreadable}
     )
 
 

@@ -171,17 +171,17 @@ def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
             "Renew the files; the next new connection uses them, without a restart.",
         )
     low, high = KEY_BYTES
-    yield from _odd(
+    yield from _warnings(
         facts.odd_secrets,
         f"signing keys that are not {low} to {high} bytes long",
         "Set a secret of 32 random bytes: whsec_ and base64.",
     )
-    yield from _odd(
+    yield from _warnings(
         facts.refused_urls,
         "URLs that are no longer accepted (http only in development mode)",
         "Set an https url, or disable the Webhooks.",
     )
-    yield from _odd(
+    yield from _warnings(
         facts.lost_doctypes,
         "watched DocTypes that no app of the site declares",
         "Add the app to apps in fw.json, or disable the Webhooks.",
@@ -193,19 +193,19 @@ def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
     )
 
 
-def _since(webhooks: Sequence[WebhookSince], what: str, todo: str) -> Iterator[Finding]:
+def _since(webhooks: Sequence[WebhookSince], subject: str, todo: str) -> Iterator[Finding]:
     if webhooks:
         names = tuple(f"{each.webhook} since {iso(each.since)}" for each in webhooks)
-        yield from _odd(names, f"{what}: {len(names)}", todo)
+        yield from _warnings(names, f"{subject}: {len(names)}", todo)
 
 
 def _shown(webhooks: Sequence[WebhookSince]) -> list[dict[str, str]]:
     return [{"webhook": each.webhook, "since": iso(each.since)} for each in webhooks]
 
 
-def _odd(names: tuple[str, ...], what: str, todo: str) -> Iterator[Finding]:
+def _warnings(names: tuple[str, ...], subject: str, todo: str) -> Iterator[Finding]:
     if names:
-        yield warning(f"{what}: Webhook {_named(names)}", todo)
+        yield warning(f"{subject}: Webhook {_named(names)}", todo)
 
 
 def _named(names: tuple[str, ...]) -> str:
@@ -262,22 +262,22 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
 def _certificates(tx: Tx, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return enabled Webhooks with an unusable client certificate, and certificates that end."""
     c = site.registry.tables["Webhook"].table.c
-    chosen = tx.rows(
+    webhooks = tx.rows(
         sa.select(c.name, c.client_certificate)
         .where(c.enabled == 1, sa.func.coalesce(c.client_certificate, "") != "")
         .order_by(c.name)
     )
-    lost, ending = [], set()
-    for webhook, name in chosen:
+    unusable, expiring = [], set()
+    for webhook, name in webhooks:
         certificate = site.config.client_certificates.get(name)
         try:
             if certificate is None:
-                lost.append(str(webhook))
+                unusable.append(str(webhook))
             elif end_of(certificate) < tx.now + CERTIFICATE_DAYS * MS_PER_DAY:
-                ending.add(str(name))
+                expiring.add(str(name))
         except (UnusableCertificateError, OSError):
-            lost.append(str(webhook))
-    return tuple(lost), tuple(sorted(ending))
+            unusable.append(str(webhook))
+    return tuple(unusable), tuple(sorted(expiring))
 
 
 def _is_odd(site: Site, secret: str | None, row_id: str) -> bool:
@@ -336,19 +336,19 @@ def receiver_backlogs(tx: Tx) -> tuple[ReceiverBacklog, ...]:
     limited = {str(name) for (name,) in tx.rows(_LIMITED)}
     for webhook, count in due.items():
         by_receiver[receivers.get(webhook, "")][webhook] = count
-    found = [
+    backlogs = [
         ReceiverBacklog(
             receiver,
             tuple(sorted(counts)),
             sum(counts.values()),
-            sum(leased.get(name, 0) for name, at in receivers.items() if at == receiver),
+            sum(leased.get(name, 0) for name, origin in receivers.items() if origin == receiver),
             _last_error(tx, tuple(counts)),
             tuple(sorted(counts.keys() & paused)),
             tuple(sorted(counts.keys() & limited)),
         )
         for receiver, counts in by_receiver.items()
     ]
-    return tuple(sorted(found, key=lambda each: (-each.due, each.receiver)))
+    return tuple(sorted(backlogs, key=lambda each: (-each.due, each.receiver)))
 
 
 def waiting_findings(
@@ -518,12 +518,11 @@ def _queue_advice(row: QueueStats, service: ServiceState, receivers_named: bool)
                 "the queue."
             )
         return "The service is not running on this machine. Run fw start, or fw worker."
+    process = "The service runs" if service.running else "A worker runs"
     if row.queue == events.QUEUE and receivers_named:
-        who = "The service runs" if service.running else "A worker runs"
-        return f"{who}; the lines below name the receivers with waiting deliveries."
-    who = "The service runs" if service.running else "A worker runs"
+        return f"{process}; the lines below name the receivers with waiting deliveries."
     return (
-        f"{who}; its log contains the result of each attempt (delivery.attempted, mail.ended, "
+        f"{process}; its log contains the result of each attempt (delivery.attempted, mail.ended, "
         "job.failed)."
     )
 

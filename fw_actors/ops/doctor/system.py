@@ -43,13 +43,13 @@ class ClockFacts:
 async def clock_facts(site: Site) -> ClockFacts:
     """Query the newest times in the store."""
 
-    def ask(tx: Tx) -> ClockFacts:
+    def read(tx: Tx) -> ClockFacts:
         deliveries = site.registry.tables["Webhook Delivery"].table.c.creation
         times = (SESSION.c.created, JOB.c.created, deliveries)
-        found = [tx.scalar(sa.select(sa.func.max(time))) for time in times]
-        return ClockFacts(tx.now, max(time or 0 for time in found))
+        newest = [tx.scalar(sa.select(sa.func.max(time))) for time in times]
+        return ClockFacts(tx.now, max(time or 0 for time in newest))
 
-    return await site.store.read(ask)
+    return await site.store.read(read)
 
 
 def evaluate_clock(facts: ClockFacts) -> Section:
@@ -110,14 +110,14 @@ async def database_facts(site: Site) -> DatabaseFacts:
     """Check the database file, or query the server."""
     path = site.config.sqlite_file
     if path is None:
-        return await site.store.read(_ask_postgresql)
-    found = await trio.to_thread.run_sync(check_integrity, path)
+        return await site.store.read(_read_postgresql)
+    integrity = await trio.to_thread.run_sync(check_integrity, path)
     return DatabaseFacts(
         kind="sqlite",
         place=str(path),
-        size=found.size,
-        checked="completely" if found.thorough else "except its indexes, because it is large",
-        faults=found.faults,
+        size=integrity.size,
+        checked="completely" if integrity.thorough else "except its indexes, because it is large",
+        faults=integrity.faults,
         free_disk=shutil.disk_usage(path.parent).free,
     )
 
@@ -162,16 +162,16 @@ def _findings(facts: DatabaseFacts) -> Iterator[Finding]:
         yield _disk_finding(facts.free_disk, facts.size)
 
 
-def _disk_finding(left: int, size: int) -> Finding:
-    free = f"the disk of the database has {left / _MIB:.0f} MiB left"
-    if left < MIN_DISK_BYTES:
+def _disk_finding(free_bytes: int, size: int) -> Finding:
+    free = f"the disk of the database has {free_bytes / _MIB:.0f} MiB left"
+    if free_bytes < MIN_DISK_BYTES:
         return problem(free, "Free disk space: with a full disk, every write is refused (503).")
-    if left < max(LOW_DISK_BYTES, size):
+    if free_bytes < max(LOW_DISK_BYTES, size):
         return warning(free, "Free disk space: a backup needs as much space as the database.")
     return ok(free)
 
 
-def _ask_postgresql(tx: Tx) -> DatabaseFacts:
+def _read_postgresql(tx: Tx) -> DatabaseFacts:
     row = tx.one(
         sa.text("SELECT current_database(), pg_database_size(current_database()), version()")
     )

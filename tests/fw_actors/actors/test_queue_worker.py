@@ -169,7 +169,7 @@ class WakeUpCounter(Actor):
     @handles(WakeUp)
     def woken_up(self, message: WakeUp) -> None:
         if not self._deaf:
-            message.taken()
+            message.acknowledge()
         self._woken.append(message)
 
 

@@ -18,8 +18,8 @@ from fw_actors.actors.console_view import (
     Node,
     Receiver,
     Trace,
-    merged_history,
-    merged_view,
+    merge_histories,
+    merge_views,
     with_stored,
 )
 from fw_actors.config import ProcessPlace
@@ -49,7 +49,7 @@ def view_of(*receivers: Receiver, number: int = 5, at: int = 10) -> ConsoleView:
 
 
 def test_merged_view_lists_actors_below_named_process() -> None:
-    view = merged_view(view_of(), {1: view_of(), 2: view_of()}, 2, {2: 3})
+    view = merge_views(view_of(), {1: view_of(), 2: view_of()}, 2, {2: 3})
     assert [(n.path, n.name, n.level, n.restarts) for n in view.tree] == [
         ("/process 1", "process 1", 0, 0),
         ("/process 1/service/mailer", "mailer@1", 2, 1),
@@ -60,7 +60,7 @@ def test_merged_view_lists_actors_below_named_process() -> None:
 
 
 def test_merged_view_marks_process_not_answering() -> None:
-    view = merged_view(view_of(), {1: view_of()}, 2, {})
+    view = merge_views(view_of(), {1: view_of()}, 2, {})
     assert [(n.name, n.state) for n in view.tree if n.kind == "process"] == [
         ("process 1", "running"),
         ("process 2", "not answering"),
@@ -69,7 +69,7 @@ def test_merged_view_marks_process_not_answering() -> None:
 
 def test_merged_view_adds_numbers_and_keeps_own_store() -> None:
     own = msgspec.structs.replace(view_of(), store=StoreFacts([], [], [], [], []))
-    view = merged_view(own, {1: own, 2: view_of()}, 2, {})
+    view = merge_views(own, {1: own, 2: view_of()}, 2, {})
     assert (view.in_flight, view.slots, view.dead_letters) == (2, 512, 2)
     assert (view.rates, view.numbers) == ({"Sent": 3.0}, {"deadlines": 4})
     assert (view.number, view.store) == (5, own.store)
@@ -77,7 +77,7 @@ def test_merged_view_adds_numbers_and_keeps_own_store() -> None:
 
 def test_merged_view_shows_receiver_once_with_worst_health() -> None:
     failing = Receiver("https://a.test:443", 2, 1, 8, "failing", 3, 77, "connect: refused")
-    view = merged_view(view_of(), {1: view_of(HEALTHY), 2: view_of(failing)}, 2, {})
+    view = merge_views(view_of(), {1: view_of(HEALTHY), 2: view_of(failing)}, 2, {})
     assert view.receivers == [
         Receiver("https://a.test:443", 3, 3, 16, "failing", 3, 77, "connect: refused")
     ]
@@ -85,12 +85,12 @@ def test_merged_view_shows_receiver_once_with_worst_health() -> None:
 
 def test_merged_view_sorts_unhealthy_receivers_first() -> None:
     paused = Receiver("https://b.test:443", 0, 1, 8, "paused")
-    view = merged_view(view_of(), {1: view_of(HEALTHY), 2: view_of(paused)}, 2, {})
+    view = merge_views(view_of(), {1: view_of(HEALTHY), 2: view_of(paused)}, 2, {})
     assert [each.health for each in view.receivers] == ["paused", "healthy"]
 
 
 def test_merged_view_sorts_newest_dead_letters_first() -> None:
-    view = merged_view(view_of(), {1: view_of(at=10), 2: view_of(at=20)}, 2, {})
+    view = merge_views(view_of(), {1: view_of(at=10), 2: view_of(at=20)}, 2, {})
     assert [letter.recipient for letter in view.last_dead_letters] == ["mailer@2", "mailer@1"]
 
 
@@ -114,14 +114,14 @@ def test_merged_view_counts_stored_deliveries_once() -> None:
     own = msgspec.structs.replace(
         view_of(), store=msgspec.structs.replace(NO_STORE, receivers=[stored])
     )
-    view = merged_view(own, {1: view_of(HEALTHY), 2: view_of(HEALTHY)}, 2, {})
+    view = merge_views(own, {1: view_of(HEALTHY), 2: view_of(HEALTHY)}, 2, {})
     assert [(each.waiting, each.in_flight) for each in view.receivers] == [(40, 2)]
 
 
 def test_merged_history_adds_samples_of_same_ten_seconds() -> None:
     one = [ConsoleSample(10_000, 1.0, 1, 7, 2.0), ConsoleSample(20_001, 1.5, 1, 8, 2.0)]
     other = [ConsoleSample(20_900, 0.5, 2, 8, 1.0)]
-    assert merged_history([one, other]) == [
+    assert merge_histories([one, other]) == [
         ConsoleSample(10_000, 1.0, 1, 7, 2.0),
         ConsoleSample(20_900, 2.0, 3, 8, 3.0),
     ]

@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.documents import rest
 from fw_actors.errors import OverloadedError
-from fw_actors.ops.error_log import KEPT_DAYS, PER_MINUTE, WAITING, ErrorRecorder
+from fw_actors.ops.error_log import KEPT_DAYS, MAX_WAITING_DEFECTS, PER_MINUTE, ErrorRecorder
 from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from tests.site_kit import SECRET_KEY, inline_site
 
@@ -165,7 +165,7 @@ async def test_error_log_limit_ignores_entries_of_a_clock_that_was_ahead(site: V
 
 
 async def test_error_recorder_bounds_waiting_entries(site: VirtualSite) -> None:
-    for number in range(WAITING + 10):
+    for number in range(MAX_WAITING_DEFECTS + 10):
         site.site.errors.note(str(number), fail("x"), "")
     await flush(site)
     methods = {int(method) for method, _, _ in await logged(site)}
