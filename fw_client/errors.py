@@ -8,7 +8,23 @@ from typing import Any, Final
 
 
 class FwClientError(Exception):
-    """Base class of all errors of this package, except TypeError and ValueError for arguments."""
+    """Base class of all errors of this package, except TypeError and ValueError for arguments.
+
+    An error can be pickled, so that a process pool can raise it in the process that waits.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # `Exception` would call the constructor with `args`, which is the text alone.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(
+    kind: type[FwClientError], args: tuple[Any, ...], attributes: Mapping[str, Any]
+) -> FwClientError:
+    """Return a pickled error."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class NotReached(FwClientError):

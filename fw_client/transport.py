@@ -46,7 +46,12 @@ class ClientSettings:
 
 def _check_url(url: str, allow_http: bool) -> None:
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        httpx.URL(url)
+        usable = parts.port != 0
+    except (httpx.InvalidURL, ValueError):  # ValueError: a port above 65535
+        usable = False
+    if not usable or parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("url must be the URL of the service, such as https://fw.example.org.")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError("url must not contain a user, a password, a query or a fragment.")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import Any
 
 import pytest
 
 from fw_client import calls, errors
 from fw_client.errors import ApiError, UnexpectedAnswer
-from fw_client.models import UserProfile, read_model
+from fw_client.events import EmitInterrupted, Event
+from fw_client.models import EventEmitted, UserProfile, read_model
 from fw_client.transport import ClientSettings, http_request
 from fw_client.wire import Call, HttpAnswer, result
 
@@ -83,6 +85,22 @@ def test_foreign_list_raises_unexpected_answer(page: bytes) -> None:
         result(calls.list_sessions(), HttpAnswer(200, {}, page), repeated=False)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.NotFound(404, "NotFoundError", "No.", {"field": "title"}, "r1", 7.0),
+        errors.NotReached("No answer.", sent=True, request_id="r1"),
+        UnexpectedAnswer("Not fw.", 302),
+        EmitInterrupted([EventEmitted("k1", ("msg_1",))], [Event("order.paid", {}, key="k2")]),
+    ],
+)
+def test_pickled_error_keeps_its_fields(error: errors.FwClientError) -> None:
+    """A process pool pickles the error of a worker."""
+    copied = pickle.loads(pickle.dumps(error))
+    assert type(copied) is type(error)
+    assert (str(copied), vars(copied)) == (str(error), vars(error))
+
+
 @pytest.mark.parametrize("text", ["Fri, 31 Dec 1999 23:59:59 GMT", "\u00b2", "-1", ""])
 def test_retry_after_that_is_no_number_is_unknown(text: str) -> None:
     error = error_of(HttpAnswer(503, {"retry-after": text}, b""))
@@ -131,6 +149,10 @@ def test_http_request_has_key_or_cookie_with_csrf_header() -> None:
         ("http://fw.example", {"key": KEY}),
         ("https://user:pass@fw.example", {}),
         ("https://fw.example/?x=1", {}),
+        ("https://fw.example:https", {}),
+        ("https://fw.example:70000", {}),
+        ("https://fw.example:0", {}),
+        ("https://fw.example/\x7f", {}),
         (LOCAL, {"user": "a"}),
         (LOCAL, {"password": "a"}),
         (LOCAL, {"key": KEY, "user": "a", "password": "b"}),
