@@ -42,7 +42,7 @@ def arranged(rows: Iterable[TableRow], order: RowOrder) -> list[TableRow]:
 
 
 def _sort_key(cell: str) -> tuple[int, float, str]:
-    """Return the sort key: numbers by size, also at the begin of a text such as `3 of 64`; then
+    """Return the sort key: numbers by size, also at the start of a text such as `3 of 64`; then
     texts."""
     head = cell.strip().partition(" ")[0].replace(",", "")
     if head[:1].isdecimal():  # else nan and inf, which may be names, are numbers too

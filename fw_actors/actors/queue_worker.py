@@ -246,7 +246,7 @@ class PollSchedule:
         """Whether the planned poll is for new work."""
 
     def begin(self) -> None:
-        """Record the begin of a poll, which cancels planned ones."""
+        """Record the start of a poll, which cancels planned ones."""
         self.pending = False
         self._next = inf
 

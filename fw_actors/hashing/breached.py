@@ -84,7 +84,7 @@ class BreachedPasswords:
         return False
 
     def _line_around(self, at: int) -> tuple[int, int, bytes]:
-        """Return the begin and the end of the line around a byte, and the line's hash."""
+        """Return the start and the end of the line around a byte, and the line's hash."""
         begin = max(0, at - MAX_LINE_BYTES)
         block = os.pread(self._file, 2 * MAX_LINE_BYTES + 2, begin)
         place = at - begin

@@ -396,7 +396,7 @@ async def _connect(origin: Origin, addresses: Sequence[Address]) -> socket.socke
         connected, failures = await _race(addresses)
     if connected:
         return connected[0]
-    # The first failure is that of the resolver's first choice, the best known address.
+    # The first failure, which is mostly that of the resolver's first choice.
     reason = _REASONS.get(failures[0] or 0, "cannot be connected to")
     where = f"{origin.host} port {origin.port}"
     tried = f" (and {len(addresses) - 1} more)" if len(addresses) > 1 else ""

@@ -134,7 +134,7 @@ def rewritten(received: bytes | bytearray) -> bytes | None:
 
     The body's framing is that of the head: a last transfer coding of `chunked`, otherwise the
     smallest Content-Length that is a number, otherwise the body ends with the connection. The new
-    head has `connection: close`, because the begin of a next response is not known for certain.
+    head has `connection: close`, because it is not certain where a next response begins.
 
     Args:
         received: all bytes from the beginning of a head on.

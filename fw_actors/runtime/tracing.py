@@ -81,7 +81,7 @@ class TraceHooks(Protocol):
         """
 
     def begun(self, message: MessageTrace) -> None:
-        """React to the begin of its handler; called in the handler's task and context.
+        """React to the start of its handler; called in the handler's task and context.
 
         Not called for a message that is dropped, or whose asker stopped waiting before.
         """

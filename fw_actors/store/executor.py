@@ -149,7 +149,8 @@ class WorkItem:
 class _SlowCallbacks:
     """Runs slow callbacks in a thread, in the order of the commits, and then wakes the callers.
 
-    Used on trio's thread. The thread is started when it is first needed.
+    Used on trio's thread. The thread is started when it is first needed. If that fails, callbacks
+    run on trio's thread, because an exception in `_settle` would end the process.
     """
 
     def __init__(self, name: str, send: Callable[..., None]) -> None:
@@ -162,11 +163,19 @@ class _SlowCallbacks:
 
     def run(self, item: WorkItem, callbacks: list[SlowCallback]) -> None:
         """Run the callbacks of an item, and wake its caller."""
-        if not self._started:
-            self._started = True
-            threading.Thread(target=self._serve, name=self._name, daemon=True).start()
         self._unfinished += 1
-        self._queue.put((item, callbacks))
+        if self._start():
+            self._queue.put((item, callbacks))
+        else:
+            self._end(item, [(each, each.run()) for each in callbacks])
+
+    def _start(self) -> bool:
+        """Return whether the thread runs; it cannot be started at the system's limit of threads."""
+        if not self._started:
+            with suppress(RuntimeError):
+                threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+                self._started = True
+        return self._started
 
     async def close(self) -> None:
         """Wait for the callbacks, and end the thread."""

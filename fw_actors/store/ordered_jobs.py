@@ -241,7 +241,7 @@ def leave(
 ) -> int:
     """Remove the keys of ended jobs, and make the next jobs due, at most `limit` of each key.
 
-    `deleted`: the keys of jobs whose rows were deleted.
+    `deleted`: the ids of those jobs whose rows were deleted already.
 
     Returns: the number of jobs that became due.
     """

@@ -78,7 +78,7 @@ class Tx(ABC):
     """False inside `Store.read`, where every write is refused."""
 
     waited_seconds: float = 0.0
-    """The time for which it has waited for the database's lock (SQLite); set at its begin."""
+    """The time for which it has waited for the database's lock (SQLite); set when it begins."""
 
     inserts_in_queries: bool = True
     """False if a query cannot read the rows that an INSERT in its WITH clause returns."""

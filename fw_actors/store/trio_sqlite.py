@@ -308,9 +308,12 @@ class CommitNotices:
         self._closing = False
 
     def send(self) -> None:
-        """Notify the listening processes of a commit."""
+        """Notify the listening processes of a commit, if a socket can be opened."""
         if self._sender is None:
-            self._sender = _datagram_socket()
+            try:
+                self._sender = _datagram_socket()
+            except OSError:  # at the limit of open files; an exception here would end trio's loop
+                return
         now = time.monotonic()
         for name in self._names:
             if self._unheard_until.get(name, 0.0) > now:

@@ -358,7 +358,7 @@ def _since(fw: Fw, period: str) -> list[list[Any]]:
 
 
 def _range(query: Mapping[str, str]) -> list[list[Any]]:
-    """Return the filters for a range of times: from its begin to its end, which is excluded.
+    """Return the filters for a range of times: from its start to its end, which is excluded.
 
     Raises: BadRequestError.
     """

@@ -118,6 +118,26 @@ async def test_slow_callback_error_is_logged_and_reported(
     assert "callback" in caplog.text
 
 
+async def test_slow_callback_runs_at_limit_of_threads(
+    threaded: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of the start ended trio's loop, and with it the service."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def work(tx: Tx) -> str:
+        tx.after_commit(SlowCallback(lambda: ran.append("callback"), unexpected))
+        return "done"
+
+    ran: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        assert await threaded.write(work) == "done"
+    assert await threaded.write(work) == "done"
+    assert ran == ["callback"] * 2
+
+
 async def test_slow_callbacks_run_in_order_while_others_write(threaded: Store) -> None:
     """The hook `after_commit` of an app may take long (D-142)."""
     release, ran = threading.Event(), list[str]()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import sqlite3
 import subprocess
@@ -118,6 +119,24 @@ def test_commit_notices_never_block_sender(tmp_path: Path) -> None:
         for _ in range(10_000):
             notices.send()
         assert deaf.recv(10) == b"!"
+
+
+def test_commit_notice_is_skipped_at_limit_of_open_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Store` sends it in a callback of trio's loop, which an exception would end."""
+
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    received: SimpleQueue[str] = SimpleQueue()
+    with notices_of(tmp_path / "fw.db", lambda: received.put("notice")) as notices:
+        notices.listen()
+        with monkeypatch.context() as patched:
+            patched.setattr(socket, "socket", refuse)
+            notices.send()
+        notices.send()
+        assert received.get(timeout=30) == "notice"
 
 
 def test_commit_notice_listeners_are_bounded(tmp_path: Path) -> None:
