@@ -241,10 +241,16 @@ class Console:
     async def _pause_or_resume(self, message: Pause | Resume) -> Sequence[int]:
         """Pause or resume a receiver; return the numbers of the processes without an answer."""
         reach = await self.set_paused(message)
+        if not reach.is_known and reach.unanswered:
+            numbers = ", ".join(map(str, reach.unanswered))
+            raise OverloadedError(
+                f"These processes did not answer: {numbers}. The others have not sent to "
+                f"{message.receiver[:200]} recently. Try again."
+            )
         if not reach.is_known:
             raise NotFoundError(
-                f"This service has not sent to {message.receiver[:200]} recently, so it cannot "
-                "pause it. Pause the Webhooks that point to it."
+                f"This service has not sent to {message.receiver[:200]} recently, so it can "
+                "neither pause nor resume it. Pause the Webhooks that point to it."
             )
         return reach.unanswered
 
@@ -459,7 +465,7 @@ class ServiceConsole(Console):
         await self._in_its_process("trace", super().trace, user, actor, request_id)
 
     async def set_paused(self, message: Pause | Resume) -> PauseReach:
-        """Pause or resume a receiver in all processes, if one of them knows it.
+        """Pause or resume a receiver in all processes, if one that answers knows it.
 
         A process that starts asks the others once it is ready.
         Raises: OverloadedError if the dispatcher of this process does not answer, and none has
@@ -470,7 +476,7 @@ class ServiceConsole(Console):
         gathered = await self._others.gather(request_name, [message.receiver, False])
         unanswered = [*gathered.unanswered]
         if not here.is_known and not any(gathered.answers.values()):
-            return PauseReach(is_known=False)
+            return PauseReach(False, unanswered)
         if isinstance(message, Pause):
             if not here.is_known:
                 try:

@@ -120,13 +120,13 @@ def _remaining(record: PidFile) -> tuple[ServingRecord, ...]:
     Nothing is recorded after its end. In another container no process of the service is visible:
     the record is then all that is known.
     """
-    left = [
+    remaining = [
         each for each in record.serving if each.pid and start_time(each.pid) == each.start_ticks
     ]
-    if left:
+    if remaining:
         with open_process(record.pid, record.start_ticks) as supervisor:
             if supervisor is None:
-                return tuple(replace(each, state=ServingState.STOPPING.value) for each in left)
+                return tuple(replace(each, state=ServingState.STOPPING.value) for each in remaining)
     return record.serving
 
 
@@ -252,9 +252,9 @@ def _stop(process: Process, paths: SitePaths) -> Stopped:
         except PermissionError as error:
             raise NotStoppable(f"process {process.pid} belongs to another user") from error
         if process.wait(seconds):
-            took = time.monotonic() - began
+            duration = time.monotonic() - began
             _until_free(paths, 1.0)
-            late = outcome is Stopped.GRACEFULLY and took > GRACEFUL_SECONDS
+            late = outcome is Stopped.GRACEFULLY and duration > GRACEFUL_SECONDS
             return Stopped.AT_ONCE if late else outcome
     raise NotStoppable(f"process {process.pid} does not end, even after SIGKILL")
 

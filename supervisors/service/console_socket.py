@@ -128,7 +128,7 @@ def console_socket(
             nursery.cancel_scope.cancel()
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
-        begun = is_missing = False
+        is_started = is_missing = False
         while True:
             with ExitStack() as stack:
                 opened = None
@@ -138,9 +138,9 @@ def console_socket(
                     if not is_missing:
                         log.warning("console.no_socket", reason=str(error))
                 is_missing = opened is None
-                if not begun:
+                if not is_started:
                     task_status.started()
-                    begun = True
+                    is_started = True
                 if opened is None:
                     await trio.sleep(CHECK_SECONDS)
                 else:

@@ -89,19 +89,19 @@ class ControlChannel:
         if self.closed.is_set():
             raise ChannelFailed("the other process has gone")
         self._ids += 1
-        id, answered, found = self._ids, trio.Event(), list[Frame]()
-        self._waiting[id] = answered, found
+        id, answered, replies = self._ids, trio.Event(), list[Frame]()
+        self._waiting[id] = answered, replies
         try:
             self._put(Frame("ask", id, name, body))
             with trio.move_on_after(seconds):
                 await answered.wait()
         finally:
             del self._waiting[id]
-        if not found:
+        if not replies:
             raise ChannelFailed(f"the other process did not answer {name!r}")
-        if found[0].kind == "failed":
-            raise ChannelFailed(found[0].body)
-        return found[0].body
+        if replies[0].kind == "failed":
+            raise ChannelFailed(replies[0].body)
+        return replies[0].body
 
     def tell(self, name: str, body: object = None) -> None:
         """Send a request that is not answered; it may be lost if the other side does not read."""
@@ -143,8 +143,8 @@ class ControlChannel:
         if frame.kind == "ask":
             nursery.start_soon(self._answer, frame)
         elif frame.id in self._waiting:
-            answered, found = self._waiting[frame.id]
-            found.append(frame)
+            answered, replies = self._waiting[frame.id]
+            replies.append(frame)
             answered.set()
 
     async def _answer(self, request: Frame) -> None:
@@ -192,12 +192,12 @@ class PeerProcesses:
         """Use this channel from now on."""
         self._channel = channel
 
-    def register(self, what: str, handler: RequestHandler) -> None:
-        """Register `handler` for the request `what` of other processes."""
-        self._handlers[what] = handler
+    def register(self, request: str, handler: RequestHandler) -> None:
+        """Register `handler` for the request `request` of other processes."""
+        self._handlers[request] = handler
 
     async def gather(
-        self, what: str, argument: object = None, *, to: int | None = None
+        self, request: str, argument: object = None, *, to: int | None = None
     ) -> PeerAnswers:
         """Ask the other processes, or only number `to`.
 
@@ -207,20 +207,20 @@ class PeerProcesses:
         if self._channel is None:
             return PeerAnswers()
         try:
-            return await self._gather(self._channel, what, argument, to)
+            return await self._gather(self._channel, request, argument, to)
         except ChannelFailed:
             numbers = range(1, self.place.count + 1) if to is None else (to,)
             return PeerAnswers(unanswered=[n for n in numbers if n != self.place.number])
 
     async def _gather(
-        self, channel: ControlChannel, what: str, argument: object, to: int | None
+        self, channel: ControlChannel, request: str, argument: object, to: int | None
     ) -> PeerAnswers:
         # The supervisor waits for the processes; its own answer takes a moment longer.
         limit = GATHER_SECONDS + SUPERVISOR_SECONDS
-        found = await channel.ask("gather", [what, argument, to], seconds=limit)
-        answers: Mapping[int, Any] = found["answers"]
-        unanswered = [number for number in found["asked"] if number not in answers]
-        return PeerAnswers(answers, unanswered, found["restarts"])
+        reply = await channel.ask("gather", [request, argument, to], seconds=limit)
+        answers: Mapping[int, Any] = reply["answers"]
+        unanswered = [number for number in reply["asked"] if number not in answers]
+        return PeerAnswers(answers, unanswered, reply["restarts"])
 
     async def paused_receivers(self) -> Sequence[str]:
         """Return the receivers that other processes have paused, for a process that starts.
@@ -231,15 +231,15 @@ class PeerProcesses:
         channel = self._channel
         while channel is not None and not channel.closed.is_set():
             try:
-                found = await self._gather(channel, "paused", None, None)
+                gathered = await self._gather(channel, "paused", None, None)
             except ChannelFailed:
                 continue
-            return sorted({each for paused in found.answers.values() for each in paused})
+            return sorted({each for paused in gathered.answers.values() for each in paused})
         return []
 
-    async def answer(self, what: str, argument: Any) -> object:
+    async def answer(self, request: str, argument: Any) -> object:
         """Answer another process. Raises: LookupError for a request that this one does not know."""
-        return await self._handlers[what](argument)
+        return await self._handlers[request](argument)
 
 
 class VersionChanged(ServiceError):

@@ -280,7 +280,9 @@ class _Pipe:
 
     def write(self, text: str) -> bool:
         """Write whole lines; return False if not all of it was written."""
-        data = memoryview(("\n" * self._was_cut + text).encode("utf-8", "backslashreplace"))
+        if self._was_cut:
+            text = f"\n{text}"
+        data = memoryview(text.encode("utf-8", "backslashreplace"))
         left = data
         with contextlib.suppress(BlockingIOError):  # another process has filled the pipe meanwhile
             while left and self._has_room():  # for select.PIPE_BUF bytes

@@ -176,15 +176,15 @@ class ServiceMetrics:
         """Return all samples, including those of other processes that answer."""
         place = self._peers.place
         gathered = await self._peers.gather("metrics")
-        found = {
+        by_process = {
             n: msgspec.convert(samples, list[MetricSample])
             for n, samples in gathered.answers.items()
         }
-        found[place.number] = self._own()
+        by_process[place.number] = self._own()
         numbers = range(1, place.count + 1)
         return [
-            *_of_processes(numbers, found, gathered.restarts),
-            *(_of_process(sample, n) for n in sorted(found) for sample in found[n]),
+            *_of_processes(numbers, by_process, gathered.restarts),
+            *(_of_process(sample, n) for n in sorted(by_process) for sample in by_process[n]),
             *await self._process_metrics.of_store(),
         ]
 
@@ -212,10 +212,10 @@ def _of_process(sample: MetricSample, number: int) -> MetricSample:
     return replace(sample, labels={**sample.labels, PROCESS: str(number)})
 
 
-def _backlog(found: Backlog) -> Iterator[MetricSample]:
-    yield _gauge("fw_locked_identifiers", "Locked identifiers.", found.locked)
-    yield from _of_queues("fw_queue_jobs", found.queues)
-    for row in found.queues:
+def _backlog(waiting: Backlog) -> Iterator[MetricSample]:
+    yield _gauge("fw_locked_identifiers", "Locked identifiers.", waiting.locked)
+    yield from _of_queues("fw_queue_jobs", waiting.queues)
+    for row in waiting.queues:
         yield _gauge(
             "fw_queue_oldest_seconds",
             "Wait of the oldest due job, without deliveries of paused Webhooks.",

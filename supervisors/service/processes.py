@@ -163,7 +163,7 @@ class Processes:
             return None
         if name != "gather":
             raise ValueError(f"there is no request {name!r}")
-        what, argument, to = body
+        request, argument, to = body
         others = [
             process
             for process in self.all
@@ -173,7 +173,7 @@ class Processes:
 
         async def ask(process: ServingProcess) -> None:
             with suppress(ChannelFailed):  # it is ending or stuck, so its answer is left out
-                answers[process.number] = await process.ask(what, argument)
+                answers[process.number] = await process.ask(request, argument)
 
         async with trio.open_nursery() as nursery:
             for process in others:
@@ -264,7 +264,7 @@ class ServingProcess:
         """Ask the process whether it works; record the time if it does, and whether it answered."""
         channel, works = self._channel, False
         with suppress(ChannelFailed):
-            works = bool(await self._asked(HEALTH_CHECK, seconds, seconds))
+            works = bool(await self._send_request(HEALTH_CHECK, seconds, seconds))
         if works:
             self.answered = trio.current_time()
         if self.is_ready and self._channel is channel:  # else another process has answered
@@ -334,14 +334,14 @@ class ServingProcess:
             self._service.record()
         return process.pid, code
 
-    async def ask(self, what: str, argument: object) -> Any:
+    async def ask(self, request: str, argument: object) -> Any:
         """Pass a request on. Raises: ChannelFailed."""
-        return await self._asked(what, argument, GATHER_SECONDS)
+        return await self._send_request(request, argument, GATHER_SECONDS)
 
-    async def _asked(self, what: str, argument: object, seconds: float) -> Any:
+    async def _send_request(self, request: str, argument: object, seconds: float) -> Any:
         if self._channel is None:
             raise ChannelFailed("the process has ended")
-        return await self._channel.ask(what, argument, seconds=seconds)
+        return await self._channel.ask(request, argument, seconds=seconds)
 
     def became_ready(self) -> None:
         """Note that the process accepts requests."""

@@ -110,8 +110,8 @@ class OwnPidFile:
 
     def serving(self, processes: Sequence[ServingRecord]) -> None:
         """Record the states of the processes, if they have changed. Raises: UnusableDataFolder."""
-        if self._record.serving != (found := tuple(processes)):
-            self._record = msgspec.structs.replace(self._record, serving=found)
+        if self._record.serving != (records := tuple(processes)):
+            self._record = msgspec.structs.replace(self._record, serving=records)
             self.write()
 
     async def keep(self) -> None:
@@ -226,16 +226,16 @@ async def _wait_for_orphans(paths: SitePaths, lock: ServeLock) -> None:
 
     Raises: AlreadyRunning if another service holds the lock.
     """
-    known = site_files.read(paths.pid)
+    previous = site_files.read(paths.pid)
     end = trio.current_time() + GRACEFUL_SECONDS
-    while known is not None and known.processes > 1 and trio.current_time() < end:
-        with process.open_process(known.pid, known.start_ticks) as supervisor:
+    while previous is not None and previous.processes > 1 and trio.current_time() < end:
+        with process.open_process(previous.pid, previous.start_ticks) as supervisor:
             if supervisor is not None:
                 break
         if lock.acquire():
             return
         await trio.sleep(LOCK_EVERY_SECONDS)
-    raise AlreadyRunning(paths.folder, None if known is None else known.pid)
+    raise AlreadyRunning(paths.folder, None if previous is None else previous.pid)
 
 
 async def until_asked(service: Service, stop: Stop) -> None:

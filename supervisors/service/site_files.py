@@ -383,7 +383,7 @@ def running_workers(paths: SitePaths) -> list[RunningWorker]:
 
     Files of workers that were killed are removed. Raises: UnusableDataFolder.
     """
-    found = []
+    workers = []
     for file in paths.workers.glob("*.json"):
         if not is_held(file):
             remove(file)
@@ -391,8 +391,8 @@ def running_workers(paths: SitePaths) -> list[RunningWorker]:
         record = read(file)
         with contextlib.suppress(OSError):  # the worker has ended meanwhile
             if record is not None:
-                found.append(RunningWorker(record, file.stat().st_mtime))
-    return sorted(found, key=lambda worker: worker.began)
+                workers.append(RunningWorker(record, file.stat().st_mtime))
+    return sorted(workers, key=lambda worker: worker.began)
 
 
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: Linux's ucred

@@ -116,11 +116,11 @@ def make_provider(entropy: Entropy) -> TracerProvider:
 
     logging.getLogger("opentelemetry.attributes").setLevel(logging.ERROR)
     resource = Resource({SERVICE_NAME: SCOPE, SERVICE_VERSION: __version__})
-    given = Resource.create()  # its service.name is unknown_service by default
-    if str(given.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
-        resource = given.merge(resource)
+    environment = Resource.create()  # its service.name is unknown_service by default
+    if str(environment.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+        resource = environment.merge(resource)
     else:
-        resource = resource.merge(given)
+        resource = resource.merge(environment)
     return TracerProvider(resource=resource, id_generator=Ids(), shutdown_on_exit=False)
 
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.console import Console, RequestHandler, ServiceConsole
+from fw_actors.actors.console import Console, PauseReach, RequestHandler, ServiceConsole
 from fw_actors.actors.console_view import (
     NO_STORE,
     ConsoleSample,
@@ -23,6 +23,7 @@ from fw_actors.actors.console_view import (
     with_stored,
 )
 from fw_actors.config import ProcessPlace
+from fw_actors.errors import OverloadedError
 from fw_actors.ops.console_facts import StoredReceiver, StoreFacts
 from supervisors.service.control_channel import PeerAnswers
 
@@ -134,13 +135,13 @@ class SlowPeerProcess:
         self.place = ProcessPlace(1, 2)
         self.requests: list[str] = []
 
-    def register(self, what: str, handler: RequestHandler) -> None:
+    def register(self, request: str, handler: RequestHandler) -> None:
         """Ignore the registration."""
 
     async def gather(
-        self, what: str, argument: object = None, *, to: int | None = None
+        self, request: str, argument: object = None, *, to: int | None = None
     ) -> PeerAnswers:
-        self.requests.append(what)
+        self.requests.append(request)
         await trio.sleep(1)
         return PeerAnswers({2: msgspec.to_builtins(view_of())})
 
@@ -170,3 +171,29 @@ async def test_service_console_watchers_share_request_to_other_processes(
     await watch()
     await watch()  # a slow watcher, for which a newer view exists
     assert (seen, other.requests) == ([5, 5, 6, 6], ["view", "view"])
+
+
+class FrozenPeerProcess(SlowPeerProcess):
+    """The other process of two, which does not answer."""
+
+    async def gather(
+        self, request: str, argument: object = None, *, to: int | None = None
+    ) -> PeerAnswers:
+        return PeerAnswers(unanswered=[2])
+
+
+@pytest.mark.parametrize("action", ["pause", "resume"])
+async def test_service_console_reports_missing_answer_about_unknown_receiver(
+    monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    """404 said that no process knows the receiver, which the process without an answer may."""
+    monkeypatch.setattr(Console, "__init__", lambda *_: None)
+
+    async def set_paused(self: Console, message: object) -> PauseReach:
+        return PauseReach(is_known=False)
+
+    monkeypatch.setattr(Console, "set_paused", set_paused)
+    nothing = cast("Any", None)
+    console = ServiceConsole(nothing, nothing, nothing, nothing, FrozenPeerProcess())
+    with pytest.raises(OverloadedError, match="These processes did not answer: 2"):
+        await getattr(console, action)("Administrator", HEALTHY.origin)
