@@ -135,11 +135,11 @@ def client_address(peer: str, forwarded_for: Sequence[str], trust: ProxyTrustPol
     `forwarded_for`: the lines of X-Forwarded-For. Together they are one list, which is read from
     the right, since the first untrusted address may have forged everything to its left.
     """
-    own = _address(peer)
-    peer = peer if own is None else str(own)
-    if not forwarded_for or not _is_trusted_peer(own, trust):
+    peer_address = _address(peer)
+    peer = peer if peer_address is None else str(peer_address)
+    if not forwarded_for or not _is_trusted_peer(peer_address, trust):
         return peer
-    address: IPAddress | None = own
+    address: IPAddress | None = peer_address
     for entry in reversed(",".join(forwarded_for).split(",")):
         address = _address(entry.strip(" \t"))
         if address is None:
@@ -210,11 +210,11 @@ def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str
 
     The id is stored in audit records. With trusted proxies, only an id from one of them is kept.
     """
-    given = request.headers.getlist("X-Request-Id")
-    if len(given) == 1 and REQUEST_ID.fullmatch(given[0]):
+    sent_ids = request.headers.getlist("X-Request-Id")
+    if len(sent_ids) == 1 and REQUEST_ID.fullmatch(sent_ids[0]):
         trust = settings.trust
         if trust.is_off or is_trusted(peer_of(request), trust):
-            return given[0]
+            return sent_ids[0]
     return entropy.bytes(ID_BYTES).hex()
 
 

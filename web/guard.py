@@ -129,12 +129,12 @@ async def _list_verbs(route: Route, exchange: Exchange) -> Response:
 def api_keys_of(request: Request) -> list[str]:
     """Return the request's API keys, of which there may be one; other schemes are ignored, since a
     proxy may use them."""
-    found = []
+    keys = []
     for line in request.headers.getlist("Authorization"):
         scheme, _, rest = line.partition(" ")
         if scheme.lower() == "bearer":
-            found.append(rest.strip())
-    return found
+            keys.append(rest.strip())
+    return keys
 
 
 def _require_csrf_header(request: Request) -> None:
@@ -149,13 +149,13 @@ def _require_csrf_header(request: Request) -> None:
 
 def session_ids(cookie_lines: Iterable[str]) -> list[str]:
     """Return the values of all cookies named `sid`, empty ones too; more than one is an error."""
-    found = []
+    ids = []
     for line in cookie_lines:
         for part in line.split(";"):
             name, equals, value = part.partition("=")
             if equals and name.strip(" \t") == COOKIE:
-                found.append(value.strip(" \t"))
-    return found
+                ids.append(value.strip(" \t"))
+    return ids
 
 
 def _reject_ambiguous(exchange: Exchange, two_sids: bool, operation: Operation) -> None:
@@ -196,10 +196,10 @@ def _require_intended_user(exchange: Exchange) -> None:
     All pages of a browser share its cookie: a page that was opened before another user signed in
     would otherwise change that user's account.
     """
-    given = exchange.request.headers.get(USER_HEADER)
-    if given is None or exchange.caller is None:
+    header = exchange.request.headers.get(USER_HEADER)
+    if header is None or exchange.caller is None:
         return
-    intended, user = unquote(given), exchange.caller.user
+    intended, user = unquote(header), exchange.caller.user
     if intended != user:
         raise ConflictError(
             f"This request was made as {printable(intended)}, but {user} is signed in now. "
@@ -239,7 +239,7 @@ def _require_json(request: Request) -> None:
             raise UnsupportedMediaTypeError
 
 
-def _query(request: Request, known: frozenset[str] | None) -> Mapping[str, str]:
+def _query(request: Request, allowed_names: frozenset[str] | None) -> Mapping[str, str]:
     raw = request.query_string
     if not raw:
         return {}
@@ -252,19 +252,19 @@ def _query(request: Request, known: frozenset[str] | None) -> Mapping[str, str]:
         )
     except ValueError:
         raise BadRequestError("The query is malformed.") from None
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for name, value in pairs:
-        if known is not None and name not in known:
-            shown = printable(name)
-            raise BadRequestError(f"Unknown query parameter {shown!r}.", field=shown)
-        if name in found:
+        if allowed_names is not None and name not in allowed_names:
+            printed = printable(name)
+            raise BadRequestError(f"Unknown query parameter {printed!r}.", field=printed)
+        if name in parameters:
             raise BadRequestError(f"The query parameter {name} must not be repeated.", field=name)
         if CONTROL_IN_NAME.search(value):
             raise BadRequestError(
                 f"{name} must not contain a control character or a lone surrogate.", field=name
             )
-        found[name] = value
-    return found
+        parameters[name] = value
+    return parameters
 
 
 async def _read(exchange: Exchange, rule: BodyRule, decoder: BodyDecoder) -> Any:

@@ -95,10 +95,10 @@ def request_fault(request: h11.Request, head: bytes) -> int | None:
 
 def declared_length(head: bytes) -> int | None:
     """Return the Content-Length in `head`, or None unless there is exactly one valid value."""
-    found = CONTENT_LENGTH.findall(head)
-    if len(found) != 1:
+    lengths = CONTENT_LENGTH.findall(head)
+    if len(lengths) != 1:
         return None
-    digits = LENGTH.fullmatch(found[0])
+    digits = LENGTH.fullmatch(lengths[0])
     return None if digits is None else int(digits[1])
 
 

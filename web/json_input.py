@@ -107,13 +107,13 @@ def to_struct(value: object, kind: type[T], noun: str = "body") -> T:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         text = str(error)
-        found = NAMED_KEY.search(text) or PATH_KEY.search(text)
-        shown = None if found is None else printable(found[1])
-        if found is not None and shown is not None:
-            text = text.replace(found[1], shown)
+        match = NAMED_KEY.search(text) or PATH_KEY.search(text)
+        field = None if match is None else printable(match[1])
+        if match is not None and field is not None:
+            text = text.replace(match[1], field)
         # A key may be as long as the body, and contain a backtick.
         text = text[:MAX_SENTENCE_CHARACTERS]
-        raise BadRequestError(f"The {noun} is invalid: {text}.", field=shown) from None
+        raise BadRequestError(f"The {noun} is invalid: {text}.", field=field) from None
 
 
 class ListReader(Generic[T]):
@@ -223,9 +223,9 @@ class ListReader(Generic[T]):
     def _next(self, at: int) -> int:
         if self._text[at : at + 1] > " ":
             return at
-        found = SPACE.match(self._text, at)
-        assert found is not None
-        return found.end()
+        space = SPACE.match(self._text, at)
+        assert space is not None
+        return space.end()
 
 
 def read_argument(text: str, field: str) -> Any:
@@ -246,14 +246,14 @@ def depth_of(body: bytes, max_depth: int) -> int:
     """
     if body.count(b"[") + body.count(b"{") <= 1:
         return 1
-    left = STRING.sub(b"", body).translate(TO_SQUARE, delete=NO_BRACKET)
+    brackets = STRING.sub(b"", body).translate(TO_SQUARE, delete=NO_BRACKET)
     for depth in range(max_depth + 1):
-        if not left:
+        if not brackets:
             return depth
-        shorter = left.replace(b"[]", b"")
-        if len(shorter) == len(left):
+        shorter = brackets.replace(b"[]", b"")
+        if len(shorter) == len(brackets):
             return depth  # unbalanced: the parser raises
-        left = shorter
+        brackets = shorter
     return max_depth + 1
 
 
@@ -337,12 +337,12 @@ def _validate_number(value: float, field: str) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise BadRequestError("A key occurs twice in one object.", field=printable(key))
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def printable(key: str) -> str:

@@ -63,8 +63,8 @@ def describe(routes: Iterable[Route], site: str) -> dict[str, Any]:
         },
         conversion_preference="msgspec",
     )
-    shown = [route for route in routes if route.rule.startswith(DESCRIBED)]
-    for route in shown:
+    described = [route for route in routes if route.rule.startswith(DESCRIBED)]
+    for route in described:
         for verb, operation in route.operations.items():
             app.add_url_rule(
                 route.rule,
@@ -74,8 +74,8 @@ def describe(routes: Iterable[Route], site: str) -> dict[str, Any]:
                 provide_automatic_options=False,
             )
     document: dict[str, Any] = schema.openapi_provider.schema()
-    document["components"]["schemas"] = _components(shown)
-    for route in shown:
+    document["components"]["schemas"] = _components(described)
+    for route in described:
         for verb, operation in route.operations.items():
             rule = route.rule.replace("<", "{").replace(">", "}")
             _complete(document["paths"][rule][verb.lower()], route, verb, operation)
@@ -94,8 +94,10 @@ def _placeholder(route: Route, operation: Operation) -> Callable[[], str]:
     if operation.body is not None and operation.body.kind is not None:
         document_request(operation.body.kind)(view)
     if operation.query:
-        known = [(name, str | msgspec.UnsetType, msgspec.UNSET) for name in sorted(operation.query)]
-        document_querystring(msgspec.defstruct("Query", known))(view)
+        parameters = [
+            (name, str | msgspec.UnsetType, msgspec.UNSET) for name in sorted(operation.query)
+        ]
+        document_querystring(msgspec.defstruct("Query", parameters))(view)
     if operation.response is not None:
         document_response(operation.response, operation.status)(view)
     document_response(ErrorResponse, "default")(view)  # type: ignore[arg-type]
@@ -156,27 +158,29 @@ def _describe_fields(document: object) -> None:
                 field.setdefault("description", text)
 
 
-def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operation) -> None:
+def _complete(description: dict[str, Any], route: Route, verb: str, operation: Operation) -> None:
     """Add what quart-schema cannot express, and convert the keys of responses to text, as in
     JSON."""
     name = _operation_name(route.rule, verb)
-    shown["operationId"], shown["tags"] = name, [name.partition(".")[0]]
-    shown["responses"] = {str(status): each for status, each in shown["responses"].items()}
-    for parameter in shown["parameters"]:
-        own = f"{name} {parameter['name']}"
-        key = own if own in _PARAMETERS else parameter["name"]
+    description["operationId"], description["tags"] = name, [name.partition(".")[0]]
+    description["responses"] = {
+        str(status): each for status, each in description["responses"].items()
+    }
+    for parameter in description["parameters"]:
+        own_key = f"{name} {parameter['name']}"
+        key = own_key if own_key in _PARAMETERS else parameter["name"]
         if key in _PARAMETERS:
             parameter.update(_PARAMETERS[key])
             parameter["example"] = PARAMETERS[key]
     rule = operation.body
     if rule is not None and verb != "DELETE":  # it must be empty; generators advise against one
-        body = shown.setdefault("requestBody", {"content": {_JSON: {"schema": OPEN_OBJECT}}})
+        body = description.setdefault("requestBody", {"content": {_JSON: {"schema": OPEN_OBJECT}}})
         body["required"] = not rule.optional
         if rule.kind is not None and rule.kind.__name__ in BODIES:
             body["content"][_JSON]["example"] = BODIES[rule.kind.__name__]
     if operation.response is None:
         kind, schema = _UNTYPED.get(name, (_JSON, OPEN_OBJECT))
-        shown["responses"][str(operation.status)] = {
+        description["responses"][str(operation.status)] = {
             "description": "Done.",
             "content": {kind: {"schema": schema}},
         }
@@ -185,8 +189,8 @@ def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operati
         text = "Any value; a request by API key needs none." if reads_keys else "Any value."
         schema = {"type": "string", "minLength": 1}
         header = {"name": CSRF_HEADER, "in": "header", "description": text, "schema": schema}
-        shown["parameters"] = [
-            *shown["parameters"],
+        description["parameters"] = [
+            *description["parameters"],
             header if reads_keys else {**header, "required": True},
         ]
 

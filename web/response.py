@@ -216,12 +216,12 @@ class ResponseEncoder:
 
 def header_lines(headers: Iterable[tuple[str, str]]) -> list[HeaderLine]:
     """Return headers in the format of h11. Raises: ValueError for a line end in a header."""
-    found = []
+    lines = []
     for name, value in headers:
         if LINE_END.search(value):
             raise ValueError(f"The header {name} must not contain a line end.")
-        found.append((name.lower().encode(), value.encode()))
-    return found
+        lines.append((name.lower().encode(), value.encode()))
+    return lines
 
 
 COOKIE: Final = "sid"
@@ -250,16 +250,16 @@ def clear_every_cookie(site_url: str, path: str) -> list[str]:
     The shortest paths come first; values beyond 2,400 bytes together are left out.
     """
     domains = ["", *(f"; Domain={domain}" for domain in _domains(site_url))]
-    found: list[str] = []
-    room = MAX_CLEARING_BYTES
+    lines: list[str] = []
+    remaining = MAX_CLEARING_BYTES
     for folder in _folders(quote(path, safe=PATH_SAFE)):
         for domain in domains:
             line = f"{COOKIE}=; Max-Age=0; Path={folder}{domain}"
-            room -= len("set-cookie: \r\n") + len(line)
-            if room < 0:
-                return found
-            found.append(line)
-    return found
+            remaining -= len("set-cookie: \r\n") + len(line)
+            if remaining < 0:
+                return lines
+            lines.append(line)
+    return lines
 
 
 def _domains(site_url: str) -> Iterator[str]:

@@ -52,7 +52,7 @@ def login_screen(
     notice: str | None, demo_user: str | None, demo_password: str | None
 ) -> dict[str, str]:
     """Return the public content of the sign-in screen; a demo account needs name and password."""
-    shown = {"notice": notice} if notice else {}
+    content = {"notice": notice} if notice else {}
     if demo_user and demo_password:
-        shown |= {"demoUser": demo_user, "demoPassword": demo_password}
-    return shown
+        content |= {"demoUser": demo_user, "demoPassword": demo_password}
+    return content

@@ -21,8 +21,8 @@ ASVS_FRONT: Final = (
     Mutation(
         "a query is decoded twice",
         _GUARD,
-        "found[name] = value",
-        'found[name] = parse_qsl(f"x={value}")[0][1]',
+        "parameters[name] = value",
+        'parameters[name] = parse_qsl(f"x={value}")[0][1]',
         "tests/web/test_decoding.py::test_query_is_decoded_once",
     ),
     Mutation(
@@ -197,7 +197,7 @@ ASVS_FRONT: Final = (
     Mutation(
         "a query parameter may stand twice",
         _GUARD,
-        "        if name in found:\n",
+        "        if name in parameters:\n",
         "        if name in ():\n",
         _IN_GUARD + "guard_answers_400_for_a_bad_query_or_path",
     ),
@@ -218,7 +218,7 @@ ASVS_FRONT: Final = (
     Mutation(
         "a key of a JSON object may stand twice",
         _JSON_IN,
-        "        if key in found:\n",
+        "        if key in members:\n",
         "        if key in ():\n",
         "tests/web/test_json_input.py::test_read_object_names_the_key_of_a_bad_value",
     ),

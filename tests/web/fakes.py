@@ -125,7 +125,7 @@ class FakeGateway:
     async def sign_out(self, sid: str) -> None:
         self.ended.append(sid)
 
-    async def ask(self, usr: str, address: str) -> None:
+    async def request_link(self, usr: str, address: str) -> None:
         self.calls.append(("forgot_password", usr, address))
 
     async def link_facts(self, token: str, address: str) -> LinkFacts:

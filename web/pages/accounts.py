@@ -99,13 +99,13 @@ def in_words(state: AccountState) -> str:
 
 
 def with_account_states(
-    fw: Fw, shown: Listing, states: AccountStates, query: Mapping[str, str]
+    fw: Fw, users: Listing, states: AccountStates, query: Mapping[str, str]
 ) -> Listing:
     """Return the list of Users with their states, roles and last sign-ins."""
     if not fw.rights.administers:
-        return shown
-    found = states.of(fw.tx, [row.name for row in shown.rows])
-    at = [column.name for column in shown.columns].index("enabled")  # the state shows it too
+        return users
+    states_by_name = states.of(fw.tx, [row.name for row in users.rows])
+    index = [column.name for column in users.columns].index("enabled")  # the state shows it too
     added = (
         ListColumn("state", "State", "", "none", "text"),
         ListColumn("roles", "Roles", "", "none", "text"),
@@ -114,15 +114,15 @@ def with_account_states(
     )
 
     def row_of(row: ListRow) -> ListRow:
-        cells = _cells(found.get(row.name))
-        return replace(row, cells=(*row.cells[:at], *cells, *row.cells[at + 1 :]))
+        cells = _cells(states_by_name.get(row.name))
+        return replace(row, cells=(*row.cells[:index], *cells, *row.cells[index + 1 :]))
 
-    columns = (*shown.columns[:at], *added, *shown.columns[at + 1 :])
+    columns = (*users.columns[:index], *added, *users.columns[index + 1 :])
     return replace(
-        shown,
+        users,
         columns=columns,
-        rows=tuple(map(row_of, shown.rows)),
-        filters=(_state_filter(query.get(STATE, "")), *shown.filters),
+        rows=tuple(map(row_of, users.rows)),
+        filters=(_state_filter(query.get(STATE, "")), *users.filters),
     )
 
 

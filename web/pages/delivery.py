@@ -59,7 +59,7 @@ def delivery_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> d
     """Return the template's variables."""
     report = delivery_report(fw, values["name"])
     explanation = report.explanation(service)
-    due = explanation.due_at
+    due_at = explanation.due_at
     meta = fw.documents.registry.meta("Webhook Delivery")
     [paths] = destinations(fw, meta, [values], ["reference_name"])
     return {
@@ -71,8 +71,8 @@ def delivery_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> d
         "payload": readable(values["payload"]),
         "explained": explanation.text,
         "replayable": report.facts.replayable,
-        "due": None if due is None else iso(due),
-        "is_due": due is not None and due <= fw.tx.now,
+        "due": None if due_at is None else iso(due_at),
+        "is_due": due_at is not None and due_at <= fw.tx.now,
         "runs": tuple(runs(report)),
         "bulk_path": path_of(fw, values["replay_run"]),
     }
@@ -89,11 +89,11 @@ def _label(fw: Fw, webhook: str | None) -> str:
 def runs(report: DeliveryReport) -> Iterator[TimelineRun]:
     """Yield the runs of a delivery, the newest first, including a run without an attempt yet."""
     history = report.history
-    found: dict[AttemptRun, list[TimelineAttempt]] = {history.run: []}
+    attempts_by_run: dict[AttemptRun, list[TimelineAttempt]] = {history.run: []}
     for place, attempt in zip(range(len(history.attempts), 0, -1), history.attempts, strict=True):
-        shown = _shown(report, attempt, f"attempt-{place}")
-        found.setdefault(attempt.run, []).append(shown)
-    for run, attempts in found.items():
+        timeline = _shown(report, attempt, f"attempt-{place}")
+        attempts_by_run.setdefault(attempt.run, []).append(timeline)
+    for run, attempts in attempts_by_run.items():
         yield TimelineRun(run.user, iso(run.at), tuple(attempts))
 
 

@@ -127,11 +127,11 @@ class DeskPages(FramedPages):
         def both(fw: Fw) -> tuple[SearchHits, PageFrame]:
             return find(fw, text), page_frame(fw, "")
 
-        found, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
-        if found.only is not None:
-            return redirect(found.only.path)
+        hits, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
+        if hits.only is not None:
+            return redirect(hits.only.path)
         return self._rendering.page(
-            "find.html", frame=frame, found=found, text=text, most_searched=MAX_SEARCHED_DOCUMENTS
+            "find.html", frame=frame, found=hits, text=text, most_searched=MAX_SEARCHED_DOCUMENTS
         )
 
     async def list(self, exchange: Exchange) -> Response:
@@ -144,13 +144,13 @@ class DeskPages(FramedPages):
 
         def view(fw: Fw) -> dict[str, Any]:
             conditions = state_conditions(fw, states, doctype, query)
-            shown = listing(fw, doctype, query, conditions)
+            page = listing(fw, doctype, query, conditions)
             if doctype == USER:
-                shown = with_account_states(fw, shown, states, query)
+                page = with_account_states(fw, page, states, query)
             elif complete is not None:
-                shown = complete(fw, shown, service)
+                page = complete(fw, page, service)
             acts = BULK_ACTIONS.get(doctype, ()) if fw.rights.administers else ()
-            return {"list": shown, "acts": acts}
+            return {"list": page, "acts": acts}
 
         return await self._page(exchange, "list.html", doctype, view)
 
@@ -223,17 +223,17 @@ def _require_makeable(fw: Fw, meta: Meta) -> None:
 
 def _form(fw: Fw, meta: Meta, values: dict[str, Any] | None) -> dict[str, Any]:
     """Return the template's variables for the form."""
-    made = inputs(fw, meta, values)
+    fields = inputs(fw, meta, values)
     if values is not None:
-        [paths] = destinations(fw, meta, [values], [each.name for each in made])
-        made = tuple(replace(each, path=paths.get(each.name, "")) for each in made)
+        [paths] = destinations(fw, meta, [values], [each.name for each in fields])
+        fields = tuple(replace(each, path=paths.get(each.name, "")) for each in fields)
     return {
         "doctype": meta.name,
         "list_path": list_path(meta.name),
         "new_path": new_path(meta.name),
         "named": values is None and meta.naming.kind == "given",
         "manages": fw.rights.administers,
-        "sections": list(sections(made)),
+        "sections": list(sections(fields)),
     }
 
 
@@ -252,5 +252,5 @@ def _allowed_actions(fw: Fw, meta: Meta, values: dict[str, Any]) -> AllowedActio
 
 
 def _title(meta: Meta, values: dict[str, Any]) -> str:
-    found = (values.get(field) for field in (*titles_of(meta), "url", "event"))
-    return shortened(str(next((text for text in found if text), values["name"])))
+    texts = (values.get(field) for field in (*titles_of(meta), "url", "event"))
+    return shortened(str(next((text for text in texts if text), values["name"])))

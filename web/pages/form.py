@@ -130,7 +130,7 @@ def inputs(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> tuple[FormFi
 
     Fields above the user's permlevel are left out; those that the user cannot change are locked.
     """
-    made = []
+    form_fields = []
     for field in meta.fields.values():
         if not fw.rights.sees_level(meta, field.permlevel):
             continue
@@ -140,11 +140,11 @@ def inputs(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> tuple[FormFi
         if not value and (meta.name, field.name) in SHOWN_WHEN_SET:
             continue
         locked = _is_locked(fw, meta, field, values)
-        shown = _input(fw, meta, field, value, locked=locked)
+        form_field = _input(fw, meta, field, value, locked=locked)
         if isinstance(field, Table) and locked and _rows_are_open(fw, meta, field, values):
-            shown = _with_open_cells(field, shown)
-        made.append(shown)
-    return tuple(made)
+            form_field = _with_open_cells(field, form_field)
+        form_fields.append(form_field)
+    return tuple(form_fields)
 
 
 def editable(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> bool:
@@ -185,21 +185,23 @@ def _rows_are_open(fw: Fw, meta: Meta, field: Table, values: Mapping[str, Any] |
     return editable(fw, meta, values) and fw.rights.sees_level(meta, field.permlevel, "write")
 
 
-def _with_open_cells(table: Table, made: FormField) -> FormField:
+def _with_open_cells(table: Table, form_field: FormField) -> FormField:
     """Unlock the cells of a table that may change in a submitted document."""
     child = child_of(table).meta.fields
-    opened = {name for name, f in child.items() if f.allow_on_submit and not f.read_only}
+    open_names = {name for name, f in child.items() if f.allow_on_submit and not f.read_only}
 
     def cells(row: FormRow) -> FormRow:
-        return replace(row, cells=tuple(replace(c, locked=c.name not in opened) for c in row.cells))
+        return replace(
+            row, cells=tuple(replace(c, locked=c.name not in open_names) for c in row.cells)
+        )
 
-    return replace(made, rows=tuple(map(cells, made.rows)), open_cells=bool(opened))
+    return replace(form_field, rows=tuple(map(cells, form_field.rows)), open_cells=bool(open_names))
 
 
 def _input(
     fw: Fw, meta: Meta, field: Field, value: Any, *, locked: bool, row: str = ""
 ) -> FormField:
-    made = FormField(
+    form_field = FormField(
         name=field.name,
         id=f"f-{row}{field.name}",
         label=label_of(field.name),
@@ -215,22 +217,22 @@ def _input(
         section=SECTIONS.get((meta.name, field.name), ""),
     )
     if isinstance(field, Int):
-        return replace(made, minimum=field.minimum, maximum=field.maximum)
+        return replace(form_field, minimum=field.minimum, maximum=field.maximum)
     if isinstance(field, Select):
         # With the stored value, which may no longer be an option.
-        stored = [made.value] if made.value else []
-        return replace(made, choices=tuple(dict.fromkeys((*field.options, *stored))))
+        stored = [form_field.value] if form_field.value else []
+        return replace(form_field, choices=tuple(dict.fromkeys((*field.options, *stored))))
     if isinstance(field, Link):
         target = str(field.options)
-        return replace(made, target=target, titles=titles_beside(fw, target))
+        return replace(form_field, target=target, titles=titles_beside(fw, target))
     if isinstance(field, Table):
-        return _table(fw, meta, field, value, made)
+        return _table(fw, meta, field, value, form_field)
     if (meta.name, field.name) == ("Webhook", "webhook_doctype"):
-        return replace(made, kind="choice", choices=_watchable(fw, made.value))
-    return made
+        return replace(form_field, kind="choice", choices=_watchable(fw, form_field.value))
+    return form_field
 
 
-def _table(fw: Fw, meta: Meta, field: Table, value: Any, made: FormField) -> FormField:
+def _table(fw: Fw, meta: Meta, field: Table, value: Any, form_field: FormField) -> FormField:
     child = child_of(field).meta
     fields = [f for f in child.fields.values() if fw.rights.sees_level(meta, f.permlevel)]
 
@@ -241,14 +243,14 @@ def _table(fw: Fw, meta: Meta, field: Table, value: Any, made: FormField) -> For
                 child,
                 each,
                 each.blank() if values is None else values[each.name],
-                locked=made.locked or each.read_only,
+                locked=form_field.locked or each.read_only,
                 row=f"{field.name}-{row}-",
             )
             for each in fields
         )
 
     rows = (FormRow(v["name"], cells(v, str(n))) for n, v in enumerate(value or (), 1))
-    return replace(made, columns=cells(None, "new"), rows=tuple(rows))
+    return replace(form_field, columns=cells(None, "new"), rows=tuple(rows))
 
 
 def _watchable(fw: Fw, now: str) -> tuple[str, ...]:
@@ -270,15 +272,15 @@ def _text(field: Field, value: Any) -> str:
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
-def sections(made: Sequence[FormField]) -> Iterator[tuple[str, list[FormField]]]:
+def sections(form_fields: Sequence[FormField]) -> Iterator[tuple[str, list[FormField]]]:
     """Yield the form's sections: the title, empty for the first, and the fields."""
     title = ""
-    found: list[FormField] = []
-    for each in made:
-        if each.section and found:
-            yield title, found
-            found = []
+    section_fields: list[FormField] = []
+    for each in form_fields:
+        if each.section and section_fields:
+            yield title, section_fields
+            section_fields = []
         title = each.section or title
-        found.append(each)
-    if found:
-        yield title, found
+        section_fields.append(each)
+    if section_fields:
+        yield title, section_fields

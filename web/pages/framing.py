@@ -66,10 +66,16 @@ class FramedPages:
 
     async def _framed_error(self, exchange: Exchange, error: FwError) -> Response:
         arguments = exchange.request.view_args or {}
-        gone = isinstance(error, NotFoundError) and {"doctype", "name"} <= set(arguments)
+        is_missing_document = isinstance(error, NotFoundError) and {"doctype", "name"} <= set(
+            arguments
+        )
 
         def both(fw: Fw) -> tuple[HistoryEntry | None, PageFrame]:
-            deleted = deletion(fw, arguments["doctype"], arguments["name"]) if gone else None
+            deleted = (
+                deletion(fw, arguments["doctype"], arguments["name"])
+                if is_missing_document
+                else None
+            )
             return deleted, page_frame(fw, str(arguments.get("doctype", "")))
 
         deleted, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)

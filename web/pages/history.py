@@ -50,12 +50,12 @@ def history(fw: Fw, doctype: str, values: Mapping[str, Any]) -> tuple[HistoryEnt
     are those of a deleted document of the name, and are left out.
     """
     name, begin = values["name"], values["creation"] or ""
-    entries = [*_versions(fw, doctype, name, begin), *_acts(fw, doctype, name, begin)]
+    entries = [*_versions(fw, doctype, name, begin), *_operations(fw, doctype, name, begin)]
     entries.sort(key=lambda entry: entry.at, reverse=True)
     if values["creation"] is None:  # inserted by SQL
         return tuple(entries[:MAX_ENTRIES])
-    made = HistoryEntry(values["creation"], values["owner"], (), "Created")
-    return (*entries[:MAX_ENTRIES], made)
+    insertion = HistoryEntry(values["creation"], values["owner"], (), "Created")
+    return (*entries[:MAX_ENTRIES], insertion)
 
 
 def _may_list(fw: Fw, doctype: str) -> bool:
@@ -63,7 +63,7 @@ def _may_list(fw: Fw, doctype: str) -> bool:
     return meta is not None and not fw.rights.excludes(meta) and fw.rights.allows(meta, "list")
 
 
-def _acts(fw: Fw, doctype: str, name: str, begin: str) -> Iterator[HistoryEntry]:
+def _operations(fw: Fw, doctype: str, name: str, begin: str) -> Iterator[HistoryEntry]:
     """Yield the audited operations on a document, except changes, which are versions.
 
     Operations from before a rename have the former name as target.
@@ -141,10 +141,8 @@ def _versions(fw: Fw, doctype: str, name: str, begin: str) -> tuple[HistoryEntry
         order_by="creation desc, name desc",
         limit=MAX_ENTRIES,
     )
-    shown = fw.documents.registry.meta(doctype)
-    return tuple(
-        HistoryEntry(r["creation"], r["owner"], changes_of(r["data"], shown)) for r in rows
-    )
+    meta = fw.documents.registry.meta(doctype)
+    return tuple(HistoryEntry(r["creation"], r["owner"], changes_of(r["data"], meta)) for r in rows)
 
 
 def changes_of(data: Mapping[str, Any] | None, meta: Meta) -> tuple[FieldChange, ...]:
@@ -177,11 +175,11 @@ def _row_changes(
 ) -> Iterator[FieldChange]:
     """Yield one change for an added or removed row, one for each field of a changed row."""
     if change == "added":
-        made = _summary(meta, ((k, new) for k, (_, new) in changed.items()))
-        yield FieldChange(f"{table}, row added", "", made)
+        added_values = _summary(meta, ((k, new) for k, (_, new) in changed.items()))
+        yield FieldChange(f"{table}, row added", "", added_values)
     elif change == "removed":
-        gone = _summary(meta, ((k, old) for k, (old, _) in changed.items()))
-        yield FieldChange(f"{table}, row removed", gone, "nothing")
+        removed_values = _summary(meta, ((k, old) for k, (old, _) in changed.items()))
+        yield FieldChange(f"{table}, row removed", removed_values, "nothing")
     else:
         for field, (old, new) in changed.items():
             label = "position" if field == "idx" else label_of(field)
@@ -192,8 +190,8 @@ def _row_changes(
 
 def _summary(meta: Meta, values: Iterable[tuple[str, Any]]) -> str:
     """Return the fields of a row in one line: `Item: Screws, Quantity: 3`."""
-    shown = (f"{label_of(k)}: {_in_words(meta, k, v)}" for k, v in values)
-    return shortened(", ".join(shown)) or "empty"
+    fields = (f"{label_of(k)}: {_in_words(meta, k, v)}" for k, v in values)
+    return shortened(", ".join(fields)) or "empty"
 
 
 def _in_words(meta: Meta, field: str, value: Any) -> str:

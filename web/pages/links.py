@@ -45,25 +45,29 @@ def destinations(
 
     Only existing documents that the user may read have a path (H-203).
     """
-    named: list[dict[str, tuple[str, str]]] = []
+    targets_by_row: list[dict[str, tuple[str, str]]] = []
     targets: dict[str, set[str]] = defaultdict(set)
     names = list(names)
     for row in rows:
-        found = {}
+        row_targets = {}
         for name in names:
             target = _target(meta, name, row)
             if target is not None:
-                found[name] = target
+                row_targets[name] = target
                 targets[target[0]].add(target[1])
-        named.append(found)
-    there = {
+        targets_by_row.append(row_targets)
+    readable = {
         (doctype, name)
         for doctype, linked in targets.items()
-        for name in _there(fw, doctype, linked)
+        for name in _readable(fw, doctype, linked)
     }
     paths = []
-    for row, found in zip(rows, named, strict=True):
-        of_row = {name: document_path(*target) for name, target in found.items() if target in there}
+    for row, row_targets in zip(rows, targets_by_row, strict=True):
+        of_row = {
+            name: document_path(*target)
+            for name, target in row_targets.items()
+            if target in readable
+        }
         if row.get("request_id") and "request_id" in names:
             of_row["request_id"] = f"{FIND}?q={quote(row['request_id'], safe='')}"
         paths.append(of_row)
@@ -96,12 +100,12 @@ def subject_of(action: str) -> str | None:
     return _SUBJECTS.get(action.partition(".")[0])
 
 
-def _there(fw: Fw, doctype: str, names: Iterable[str]) -> list[str]:
+def _readable(fw: Fw, doctype: str, names: Iterable[str]) -> list[str]:
     """Return the existing documents that the user may read."""
     meta = fw.documents.registry.metas.get(doctype)
     if meta is None or meta.child or fw.rights.excludes(meta):
         return []
     if not (fw.rights.allows(meta, "list") and fw.rights.allows(meta, "read")):
         return []
-    found = fw.get_list(doctype, [["name", "in", sorted(names)]], ["name"])
-    return [row["name"] for row in found]
+    rows = fw.get_list(doctype, [["name", "in", sorted(names)]], ["name"])
+    return [row["name"] for row in rows]

@@ -227,7 +227,7 @@ def listing(
     columns = columns_of(meta, visible)
     number = _page_number(query.get(PAGE, ""))
     filters = query_filters(fw, meta, query)
-    found = list_page(
+    page = list_page(
         fw,
         doctype,
         filters,
@@ -257,31 +257,31 @@ def listing(
         matching=json.dumps(filters),
         export=_address(export_path, kept, 1) if fw.rights.allows(meta, "export") else "",
         columns=tuple(_column(meta, path, kept, name) for name in columns),
-        rows=_rows(fw, meta, columns, found),
-        total=found.total,
-        more=found.more,
-        newest_only=found.newest_only,
-        paging=_paging(path, kept, number, found),
+        rows=_rows(fw, meta, columns, page),
+        total=page.total,
+        more=page.more,
+        newest_only=page.newest_only,
+        paging=_paging(path, kept, number, page),
     )
 
 
-def _rows(fw: Fw, meta: Meta, columns: Sequence[str], found: ListPage) -> tuple[ListRow, ...]:
-    paths = destinations(fw, meta, found.rows, columns)
+def _rows(fw: Fw, meta: Meta, columns: Sequence[str], page: ListPage) -> tuple[ListRow, ...]:
+    paths = destinations(fw, meta, page.rows, columns)
     return tuple(
-        _row(meta, columns, row, of_row) for row, of_row in zip(found.rows, paths, strict=True)
+        _row(meta, columns, row, of_row) for row, of_row in zip(page.rows, paths, strict=True)
     )
 
 
-def _paging(path: str, kept: Mapping[str, str], number: int, found: ListPage) -> ListPaging:
+def _paging(path: str, kept: Mapping[str, str], number: int, page: ListPage) -> ListPaging:
     """Return the place of page `number` (from 1)."""
     before = (number - 1) * PAGE_SIZE
-    last = before + len(found.rows)
+    last = before + len(page.rows)
     return ListPaging(
-        first=before + 1 if found.rows else 0,
+        first=before + 1 if page.rows else 0,
         last=last,
         begin=_address(path, kept, 1),
         before=_address(path, kept, number - 1) if number > 1 else None,
-        after=_address(path, kept, number + 1) if last < found.total or found.more else None,
+        after=_address(path, kept, number + 1) if last < page.total or page.more else None,
     )
 
 

@@ -89,14 +89,14 @@ def page_frame(fw: Fw, current: str) -> PageFrame:
             item = NavigationItem(meta.name, list_path(meta.name), described(meta))
             groups[group_of(meta.name)].append(item)
             groups[group_of(meta.name)] += BESIDE.get(meta.name, ())
-    navigation = {group: tuple(found) for group, found in groups.items() if found}
+    navigation = {group: tuple(items) for group, items in groups.items() if items}
     return PageFrame(fw.user, navigation, current, fw.rights.administers)
 
 
 def _order(meta: Meta) -> tuple[int, str]:
     """Return the sort key: built-in DocTypes in the order of their group, those of apps by name."""
-    known = GROUPS.get(group_of(meta.name), ())
-    return (known.index(meta.name) if meta.name in known else 0, meta.name)
+    ordered = GROUPS.get(group_of(meta.name), ())
+    return (ordered.index(meta.name) if meta.name in ordered else 0, meta.name)
 
 
 TYPES: Final = MappingProxyType(
@@ -167,9 +167,9 @@ _ENCODING: Final = re.compile(r"\s*(gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)?", r
 def takes_gzip(accepted: str) -> bool:
     """Return whether a client with this Accept-Encoding accepts gzip: not with q=0, and by its
     name, or else by `*` (RFC 9110 12.5.3)."""
-    found = filter(None, map(_ENCODING.fullmatch, accepted.lower().split(",")))
-    taken = {each[1]: (each[2] or "1").strip("0.") != "" for each in found}
-    return taken.get("gzip", taken.get("*", False))
+    matches = filter(None, map(_ENCODING.fullmatch, accepted.lower().split(",")))
+    accepts = {each[1]: (each[2] or "1").strip("0.") != "" for each in matches}
+    return accepts.get("gzip", accepts.get("*", False))
 
 
 class Assets:
@@ -300,12 +300,17 @@ class Rendering:
     ) -> Response:
         """Return an error as a page within the frame; `deleted` describes a document's deletion."""
         scrub = self._scrubber.scrub_unless_sent
-        shown = error.reworded(lambda text: scrub(text, exchange.sent_texts))
+        scrubbed = error.reworded(lambda text: scrub(text, exchange.sent_texts))
         request = exchange.request
         stale = isinstance(error, BadRequestError) and request.query_string  # of an old bookmark
         unfiltered = local_path(quote(request.path)) if stale else ""
         return self._error_page(
-            "error_desk.html", exchange, shown, frame=frame, deleted=deleted, unfiltered=unfiltered
+            "error_desk.html",
+            exchange,
+            scrubbed,
+            frame=frame,
+            deleted=deleted,
+            unfiltered=unfiltered,
         )
 
     def _error_page(

@@ -172,9 +172,9 @@ def _bars(hours: list[tuple[int, OutcomeCounts]]) -> Iterator[ChartBar]:
         yield ChartBar(sent, failed, f"{iso(hour)[11:16]} UTC: {in_words(counts)}")
 
 
-def with_states(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
+def with_states(fw: Fw, webhooks: Listing, service: ServiceState) -> Listing:
     """Return the list of Webhooks with their names and states in place of bare ids."""
-    health = health_of(fw.tx, [row.name for row in shown.rows], service)
+    health = health_of(fw.tx, [row.name for row in webhooks.rows], service)
     added = tuple(
         ListColumn(key, label, "", "none", kind)
         for key, label, kind in (
@@ -198,15 +198,17 @@ def with_states(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
             ),
         )
 
-    first, *columns = shown.columns
-    return replace(shown, columns=(first, *added, *columns), rows=tuple(map(row_of, shown.rows)))
+    first, *columns = webhooks.columns
+    return replace(
+        webhooks, columns=(first, *added, *columns), rows=tuple(map(row_of, webhooks.rows))
+    )
 
 
-def with_names(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
+def with_names(fw: Fw, deliveries: Listing, service: ServiceState) -> Listing:
     """Return the list of deliveries with the names of their Webhooks, also as a filter, and with
     their errors as sentences."""
     labels = webhook_labels(fw)
-    names = [column.name for column in shown.columns]
+    names = [column.name for column in deliveries.columns]
     webhook, error = names.index("webhook"), names.index("error")
 
     def row_of(row: ListRow) -> ListRow:
@@ -223,9 +225,9 @@ def with_names(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
         replace(each, choices=choices_of(labels, each.value), target=WEBHOOK)
         if each.name == "webhook"
         else each
-        for each in shown.filters
+        for each in deliveries.filters
     )
-    return replace(shown, rows=tuple(map(row_of, shown.rows)), filters=filters)
+    return replace(deliveries, rows=tuple(map(row_of, deliveries.rows)), filters=filters)
 
 
 def choices_of(labels: Mapping[str, str], value: str) -> tuple[FilterChoice, ...]:

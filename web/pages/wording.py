@@ -148,7 +148,7 @@ def columns_of(meta: Meta, visible: Mapping[str, Field]) -> tuple[str, ...]:
     head = () if title and meta.naming.kind == "random" else ("name",)
     if title and title != meta.naming.field:
         head = (*head, title)
-    taken = {*head, meta.naming.field}
-    rest = [f.name for f in visible.values() if listable(f) and f.name not in taken]
+    shown_names = {*head, meta.naming.field}
+    rest = [f.name for f in visible.values() if listable(f) and f.name not in shown_names]
     state = ("docstatus",) if meta.submittable else ()
     return (*head, *rest[: MAX_COLUMNS - len(head)], *state, "modified")

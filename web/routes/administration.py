@@ -171,13 +171,13 @@ class ConsoleRoutes:
         name: str,
         summary: str,
         kind: type[ReceiverRequest | ActorRequest | UserRequest],
-        act: Callable[[str, str, str], Awaitable[None]],
+        action: Callable[[str, str, str], Awaitable[None]],
     ) -> Route:
         async def handle(exchange: Exchange) -> Response:
             caller = exchange.known_caller
             await self._gateway.read(caller, require_console, exchange.request_id)
             (target,) = msgspec.structs.astuple(exchange.body)
-            await act(caller.user, target, exchange.request_id)
+            await action(caller.user, target, exchange.request_id)
             return json_response({"ok": True})
 
         handle.__doc__ = summary

@@ -109,8 +109,8 @@ class HealthRoutes:
         if self._of_service is not None:
             samples = await self._of_service()
         else:
-            own = (*await self._gateway.samples(), *self.request_metrics.samples())
-            samples = [*own, *system_samples(self._process)]
+            of_process = (*await self._gateway.samples(), *self.request_metrics.samples())
+            samples = [*of_process, *system_samples(self._process)]
         registry.register(_MetricsCollector(samples))
         return generate_latest(registry)
 

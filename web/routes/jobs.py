@@ -80,13 +80,13 @@ class JobRoutes(GatewayRoutes):
         """List jobs of apps and mails, the newest first, at most 500."""
         body = exchange.body
         request = body if isinstance(body, ListJobsRequest) else _from_query(exchange.query)
-        found = await self._read(
+        jobs = await self._read(
             exchange,
             lambda fw: self._gateway.jobs.listed(
                 fw, _filter(request), request.limit, request.before
             ),
         )
-        return json_response(JobsResponse([_details(job) for job in found]))
+        return json_response(JobsResponse([_details(job) for job in jobs]))
 
     async def retry(self, exchange: Exchange) -> Response:
         """Make a failed or scheduled job due now."""
@@ -104,16 +104,16 @@ class JobRoutes(GatewayRoutes):
         """Cancel up to 500 matching jobs; repeat with `before` as `next` until that is null."""
         return await self._act_on_many(exchange, self._gateway.jobs.cancel_matching)
 
-    async def _act(self, exchange: Exchange, act: Callable[[Fw, int], JobFacts]) -> Response:
+    async def _act(self, exchange: Exchange, action: Callable[[Fw, int], JobFacts]) -> Response:
         number = exchange.body.job
-        await self._write(exchange, lambda fw: act(fw, number))
+        await self._write(exchange, lambda fw: action(fw, number))
         return json_response({"ok": True})
 
     async def _act_on_many(
-        self, exchange: Exchange, act: Callable[[Fw, JobFilter, int | None], ChangedJobs]
+        self, exchange: Exchange, action: Callable[[Fw, JobFilter, int | None], ChangedJobs]
     ) -> Response:
         filters, before = _filter(exchange.body), exchange.body.before
-        changed = await self._write(exchange, lambda fw: act(fw, filters, before))
+        changed = await self._write(exchange, lambda fw: action(fw, filters, before))
         return json_response(ChangedJobsResponse(*changed))
 
 

@@ -100,8 +100,8 @@ class ResourceRoutes(GatewayRoutes):
     async def listing(self, exchange: Exchange) -> Response:
         """List documents."""
         doctype, listing = exchange.argument("doctype"), _listing(exchange.query)
-        found = await self._read(exchange, lambda fw: rest.list_documents(fw, doctype, listing))
-        return json_response(found)
+        page = await self._read(exchange, lambda fw: rest.list_documents(fw, doctype, listing))
+        return json_response(page)
 
     async def insert(self, exchange: Exchange) -> Response:
         """Insert a document; 201."""
@@ -132,8 +132,8 @@ class ResourceRoutes(GatewayRoutes):
         """Delete a document."""
         doctype, name = _doctype_and_name(exchange)
         version = version_or_none(exchange.query.get("modified", msgspec.UNSET))
-        gone = await self._write(exchange, lambda fw: rest.delete(fw, doctype, name, version))
-        return json_response(gone)
+        result = await self._write(exchange, lambda fw: rest.delete(fw, doctype, name, version))
+        return json_response(result)
 
     async def submit(self, exchange: Exchange) -> Response:
         """Submit a draft."""

@@ -105,8 +105,8 @@ class SelfServiceRoutes(GatewayRoutes):
 
     async def profile(self, exchange: Exchange) -> Response:
         """Show your account."""
-        found = await self._gateway.profile(exchange.known_caller)
-        return json_response(profile_json(found))
+        account = await self._gateway.profile(exchange.known_caller)
+        return json_response(profile_json(account))
 
     async def update_profile(self, exchange: Exchange) -> Response:
         """Change your full name or language."""
@@ -135,7 +135,9 @@ class SelfServiceRoutes(GatewayRoutes):
     async def sessions(self, exchange: Exchange) -> Response:
         """List your sessions by their handles."""
         caller = exchange.known_caller
-        found = await self._read(exchange, lambda fw: self._gateway.own.sessions(fw, caller))
+        open_sessions = await self._read(
+            exchange, lambda fw: self._gateway.own.sessions(fw, caller)
+        )
         content = [
             {
                 "id": session.id,
@@ -146,7 +148,7 @@ class SelfServiceRoutes(GatewayRoutes):
                 "expires": iso(session.expires),
                 "current": session.id == caller.session,
             }
-            for session in found
+            for session in open_sessions
         ]
         return json_response({"sessions": content})
 
@@ -169,7 +171,7 @@ class SelfServiceRoutes(GatewayRoutes):
     async def keys(self, exchange: Exchange) -> Response:
         """List your API keys."""
         caller = exchange.known_caller
-        found = await self._read(exchange, lambda fw: self._gateway.own.keys(fw, caller))
+        own_keys = await self._read(exchange, lambda fw: self._gateway.own.keys(fw, caller))
         content = [
             {
                 "name": key.name,
@@ -178,7 +180,7 @@ class SelfServiceRoutes(GatewayRoutes):
                 "expires": time_or_null(key.expires),
                 "lastUsed": time_or_null(key.last_used),
             }
-            for key in found
+            for key in own_keys
         ]
         return json_response({"keys": content})
 
@@ -187,15 +189,15 @@ class SelfServiceRoutes(GatewayRoutes):
         caller = exchange.known_caller
         body: KeyRequest = exchange.body
         days = value_or_none(body.days)
-        made = await self._write(
+        created = await self._write(
             exchange,
             lambda fw: self._gateway.own.make_key(fw, caller, body.label, days, exchange.address),
         )
         content = {
-            "name": made.name,
-            "label": made.label,
-            "expires": time_or_null(made.expires),
-            "key": made.key,
+            "name": created.name,
+            "label": created.label,
+            "expires": time_or_null(created.expires),
+            "key": created.key,
         }
         return json_response(content)
 

@@ -227,20 +227,20 @@ class WebhookRoutes(GatewayRoutes):
     async def _emit_batch(self, exchange: Exchange) -> Response:
         reader: ListReader[EmitManyRequest] = exchange.body
         if reader.has_many_values:  # one item may have them all
-            given = await trio.to_thread.run_sync(
+            events = await trio.to_thread.run_sync(
                 lambda: [event for event, _ in _events(reader)], limiter=self._thread
             )
         else:
-            given, pause = [], CHARACTERS_PER_CHECKPOINT
-            for event, read in _events(reader):
-                given.append(event)
-                if read >= pause:  # other requests are served meanwhile
-                    pause = read + CHARACTERS_PER_CHECKPOINT
+            events, pause = [], CHARACTERS_PER_CHECKPOINT
+            for event, position in _events(reader):
+                events.append(event)
+                if position >= pause:  # other requests are served meanwhile
+                    pause = position + CHARACTERS_PER_CHECKPOINT
                     await trio.lowlevel.checkpoint()
         all_or_nothing = reader.rest().all
         _require_publisher(exchange.known_caller.roles)
         results = await self._write(
-            exchange, lambda fw: _publisher(fw).webhooks.emit_many(given, all_or_nothing)
+            exchange, lambda fw: _publisher(fw).webhooks.emit_many(events, all_or_nothing)
         )
         return json_response({"events": results})
 
@@ -305,18 +305,18 @@ class WebhookRoutes(GatewayRoutes):
         Without `secret` the service generates one, and returns it once.
         """
         body: RotateRequest = exchange.body
-        made = self._gateway.new_secret() if body.secret is None else None
+        generated = self._gateway.new_secret() if body.secret is None else None
         with _required("webhook", body.webhook):
             rotation = await self._gateway.rotate(
                 exchange.known_caller,
                 body.webhook,
-                body.secret or made or "",
+                body.secret or generated or "",
                 body.overlap,
                 exchange.request_id,
                 version_or_none(body.modified),
             )
         return json_response(
-            RotatedResponse(rotation.webhook, made, rotation.old_until, rotation.modified)
+            RotatedResponse(rotation.webhook, generated, rotation.old_until, rotation.modified)
         )
 
     async def test(self, exchange: Exchange) -> Response:
@@ -385,10 +385,10 @@ def _events(reader: ListReader[EmitManyRequest]) -> Iterator[tuple[_Event, int]]
 
     Raises: ValidationError for too many events; BadRequestError.
     """
-    for number, (item, read) in enumerate(reader.items()):
+    for number, (item, position) in enumerate(reader.items()):
         if number == MAX_EVENTS:
             raise ValidationError(f"events must contain 1 to {MAX_EVENTS:,} events.", "events")
-        yield _event_or_refusal(item), read
+        yield _event_or_refusal(item), position
 
 
 def _event_or_refusal(item: object) -> _Event:
