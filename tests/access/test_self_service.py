@@ -338,7 +338,7 @@ async def test_session_is_read_while_the_store_takes_no_writes(
         raise OverloadedError
 
     monkeypatch.setattr(sessions, "record_use", full)
-    monkeypatch.setattr(ApiKeys, "used", full)
+    monkeypatch.setattr(ApiKeys, "record_use", full)
     site.pass_time(61)
     assert await site.alive(sid)
     assert (await site.op("profile.getMyProfile", key=key)).status == 200
