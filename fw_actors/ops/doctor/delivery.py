@@ -186,7 +186,7 @@ def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
         "watched DocTypes that no app of the site declares",
         "Add the app to apps in fw.json, or disable the Webhooks.",
     )
-    yield from _odd(
+    yield from _warnings(
         facts.child_doctypes,
         "watched DocTypes that are child tables now, which cause no events",
         "Watch the DocTypes of their parents, or disable the Webhooks.",
