@@ -87,7 +87,7 @@ def result(call: Call[T], answer: HttpAnswer, repeated: bool) -> T:
     try:
         decoded = json.loads(answer.body)
         return call.read_headers(answer.headers) if call.read_headers else call.read(decoded)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UnexpectedAnswer(
             f"{call.method} {call.path} was answered with {answer.status} and a body that is not "
             "the service's: does the URL lead to fw?",
@@ -99,7 +99,7 @@ def error_of(answer: HttpAnswer) -> ApiError:
     """Return the error of an answer with a status of 400 or more."""
     try:
         envelope = json.loads(answer.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         envelope = None
     request_id = answer.headers.get("x-request-id")
     return api_error(answer.status, envelope, request_id, retry_after(answer))

@@ -25,6 +25,7 @@ from supervisors.service.process import (
     ServingRecord,
     ServingState,
     open_process,
+    outcome_of,
     start_time,
 )
 from supervisors.service.site_files import (
@@ -232,15 +233,11 @@ def _until_ready(
 
 
 def _report_start_failure(paths: SitePaths, code: int, begin: int) -> NoReturn:
-    if code < 0:
-        outcome = f"was ended by {signal.Signals(-code).name}"
-    else:
-        outcome = f"ended with exit code {code}"
     with open(paths.log, "rb") as log:
         log.seek(0, os.SEEK_END)
         log.seek(max(begin, log.tell() - _SHOWN_BYTES))
         lines = log.read().decode(errors="replace").splitlines()
-    raise StartFailed(outcome, paths.log, lines[-_SHOWN_LINES:])
+    raise StartFailed(outcome_of(code), paths.log, lines[-_SHOWN_LINES:])
 
 
 def _stop(process: Process, paths: SitePaths) -> Stopped:

@@ -104,6 +104,16 @@ class Process:
         return True
 
 
+def outcome_of(code: int) -> str:
+    """Return how a process ended, for a message; `code` is that of `subprocess.Popen`."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:  # most real-time signals have no name
+        return f"was ended by signal {-code}"
+
+
 @contextlib.contextmanager
 def open_process(pid: int, start_ticks: int | None) -> Iterator[Process | None]:
     """Yield the process with this number if its start time matches, else None."""

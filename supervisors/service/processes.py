@@ -39,6 +39,7 @@ from supervisors.service.process import (
     STORE_AWAY,
     ServingRecord,
     ServingState,
+    outcome_of,
     start_time,
 )
 from supervisors.service.run import OwnPidFile
@@ -68,11 +69,7 @@ class ProcessEnded(ServiceError, ExternalFailure):
     """Raised in the supervisor for a process that ended unexpectedly or with an error."""
 
     def __init__(self, number: int, pid: int, code: int) -> None:
-        if code < 0:
-            outcome = f"was ended by {signal.Signals(-code).name}"
-        else:
-            outcome = f"ended with exit code {code}"
-        super().__init__(f"process {number} (pid {pid}) {outcome}")
+        super().__init__(f"process {number} (pid {pid}) {outcome_of(code)}")
 
 
 class Processes:

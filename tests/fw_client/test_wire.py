@@ -17,6 +17,7 @@ from fw_client.wire import Call, HttpAnswer, result
 
 LOCAL = "http://127.0.0.1:8000"
 KEY = "fwk_secretsecret"
+NESTED = pytest.param(b"[" * 100_000, id="nested")
 
 
 def refused(status: int, code: str, **extra: Any) -> HttpAnswer:
@@ -59,7 +60,7 @@ def test_error_has_type_and_fields_of_response(
     assert (error.request_id, error.retry_after) == ("r1", 7)
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"error": "no"}'])
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"error": "no"}', NESTED])
 def test_error_of_proxy_has_its_status(body: bytes) -> None:
     error = error_of(HttpAnswer(502, {}, body))
     assert isinstance(error, errors.Unavailable)
@@ -79,7 +80,7 @@ def test_foreign_response_raises_unexpected_answer(status: int, body: bytes) -> 
     assert error.status == status
 
 
-@pytest.mark.parametrize("page", [b"[1]", b'"text"', b"7", b'{"sessions": [7]}'])
+@pytest.mark.parametrize("page", [b"[1]", b'"text"', b"7", b'{"sessions": [7]}', NESTED])
 def test_foreign_list_raises_unexpected_answer(page: bytes) -> None:
     with pytest.raises(UnexpectedAnswer):
         result(calls.list_sessions(), HttpAnswer(200, {}, page), repeated=False)

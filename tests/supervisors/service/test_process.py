@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisors.service.process import open_process, start_time
+from supervisors.service.process import open_process, outcome_of, start_time
 
 
 @pytest.fixture
@@ -18,6 +18,18 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     yield process
     process.kill()
     process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (1, "ended with exit code 1"),
+        (-9, "was ended by SIGKILL"),
+        (-40, "was ended by signal 40"),
+    ],
+)
+def test_outcome_of_process_names_signal_if_it_has_a_name(code: int, outcome: str) -> None:
+    assert outcome_of(code) == outcome
 
 
 def test_open_process_signals_and_sees_the_end(child: subprocess.Popen[bytes]) -> None:
