@@ -4,7 +4,7 @@ the tables of a site takes fifteen times as long as all else that a test does.""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
@@ -41,8 +41,13 @@ SELECT md5(string_agg(one, ',' ORDER BY one)) FROM (
 """
 
 
-# A ROLLBACK makes psycopg deallocate its prepared statements: a test may make tables anew.
-_RESET: Final = b"RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); DISCARD TEMP; ROLLBACK"
+# A ROLLBACK makes psycopg deallocate its prepared statements: a test may make tables anew. Beside a
+# connection of the name `fw`, `fw vault rekey` would refuse to run.
+_RESET: Final = (
+    b"RESET ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); DISCARD TEMP; ROLLBACK; "
+    b"SET application_name = 'kept'"
+)
+_LEND: Final = b"RESET application_name"
 _MAX_KEPT: Final = 4
 
 
@@ -55,15 +60,6 @@ class _KeptConnection(psycopg.Connection[Any]):
     def cancel_safe(self, *, timeout: float = 30.0) -> None:
         self.was_cancelled = True
         super().cancel_safe(timeout=timeout)
-
-    def is_alive(self) -> bool:
-        """Whether no test has ended it, as with `PostgresCluster.end_connections`."""
-        try:
-            for _ in range(2):  # the server's last words, then the end
-                self.pgconn.consume_input()
-        except psycopg.Error:
-            return False
-        return self.pgconn.transaction_status == TransactionStatus.IDLE
 
     def close(self) -> None:
         if self.closed or not self.keeper.keep(self):
@@ -112,20 +108,14 @@ class KeptConnections:
             connection.was_cancelled = True
             connection.close()
 
-    def _take(self) -> _KeptConnection | None:
-        try:
-            return self._idle.pop()
-        except IndexError:  # not looked at before: stores with threads connect at once
-            return None
-
     def _connect(self, conninfo: str = "", **settings: Any) -> psycopg.Connection[Any]:
         purpose = {"host": self._host, "options": f"-csearch_path={self._schema}"}
         if {**settings, **purpose, "application_name": "fw"} != settings:
             return psycopg.Connection.connect(conninfo, **settings)
-        while (kept := self._take()) is not None:
-            if kept.is_alive():
-                return kept
-            kept.close()
+        with suppress(IndexError):  # not tested before: stores with threads connect at once
+            kept = self._idle.pop()
+            kept.execute(_LEND)
+            return kept
         connection = _KeptConnection.connect(conninfo, **settings)
         connection.keeper = self
         return connection
