@@ -81,7 +81,7 @@ class PostgresDialect(dialect):
 _TOKEN: Final = re.compile(
     r"""
       (?P<skipped> '(?:[^']|'')*'                     # standard_conforming_strings is on
-        | --[^\n]* | /\*.*?\*/
+        | --[^\n]*
         | \$(?P<tag>(?:[A-Za-z_\x80-\U0010ffff][\w]*)?)\$.*?\$(?P=tag)\$
         | :: | := | \s+ )
     | (?P<escaped> [eE]'(?:[^'\\]|\\.|'')*' )
@@ -92,6 +92,8 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_COMMENT: Final = "/*"
+_COMMENT_LIMIT: Final = re.compile(r"/\*|\*/")
 _ALLOWED: Final = frozenset(
     [
         *("SELECT", "VALUES", "TABLE", "WITH", "INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE"),
@@ -119,7 +121,15 @@ def read_raw(text: str) -> bytes:
     parts: list[str] = []
     first = ""
     ended = False
-    for token in _TOKEN.finditer(text):
+    position = 0
+    while position < len(text):
+        if text.startswith(_COMMENT, position):
+            begin, position = position, _end_of_comment(text, position)
+            parts.append(text[begin:position].replace("%", "%%"))
+            continue
+        token = _TOKEN.match(text, position)
+        assert token is not None, "any character is a token"
+        position = token.end()
         kind, piece = token.lastgroup, token[0]
         if kind == "tag":
             kind = "skipped"
@@ -140,6 +150,16 @@ def read_raw(text: str) -> bytes:
         return "".join(parts).encode()
     except UnicodeEncodeError:
         raise ValidationError("SQL must not contain a lone surrogate.") from None
+
+
+def _end_of_comment(text: str, begin: int) -> int:
+    """Return the end of the block comment at `begin`, in which others may be nested."""
+    depth = 0
+    for limit in _COMMENT_LIMIT.finditer(text, begin):
+        depth += 1 if limit[0] == _COMMENT else -1
+        if not depth:
+            return limit.end()
+    return len(text)
 
 
 def _refuse_function(name: str) -> None:

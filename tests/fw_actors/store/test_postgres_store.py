@@ -72,6 +72,12 @@ async def test_postgres_writes_run_concurrently(store: Store) -> None:
     assert sorted(await store.read(texts)) == ["a", "b"]
 
 
+async def test_raw_sql_skips_nested_comment_as_server_does(store: Store) -> None:
+    """Comments nest on PostgreSQL: the outer one ended with the inner one."""
+    text = "/* outer /* inner */ it's :no */ SELECT 1 AS one"
+    assert await store.read(lambda tx: tx.raw(text)) == [{"one": 1}]
+
+
 async def test_transaction_lock_serialises_writes(store: Store) -> None:
     """Architecture, The store: `tx.lock(name)` first where a rule spans several rows."""
 
