@@ -13,7 +13,7 @@ from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from fw_actors.config.policy import MAX_PROCESSES
 from fw_actors.rules.outgoing import EgressProxy, OutgoingPolicy
@@ -375,10 +375,13 @@ def _passwords_in(url: str) -> Iterator[str]:
     """Yield the passwords in a database URL, encoded and decoded."""
     if url.startswith(_SQLITE):
         return
-    parts = urlsplit(url)
-    if parts.password:
-        yield parts.password
-        yield unquote(parts.password)
-    for name, value in parse_qsl(parts.query):
-        if name in _DATABASE_SECRETS:
+    password = urlsplit(url).password
+    if password:
+        yield password
+        yield unquote(password)
+    # As libpq reads them: a plus is no space, and a # begins no fragment.
+    for parameter in url.partition("?")[2].split("&"):
+        name, _, value = parameter.partition("=")
+        if value and unquote(name) in _DATABASE_SECRETS:
             yield value
+            yield unquote(value)

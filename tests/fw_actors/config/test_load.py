@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from operator import attrgetter
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -44,13 +45,21 @@ def test_config_hides_secrets_of_all_sources(tmp_path: Path) -> None:
     environ = {
         "FW_SECRET_KEY": "the vault key", "FW_SECRET_STRIPE": "sk_live", "FW_SMTP_USER": "fw",
         "FW_SMTP_PASSWORD": "of the mail", "FW_LOGIN_DEMO_PASSWORD": "for anyone",
-        "FW_DATABASE": "postgresql://fw:p%40ss@db/fw?sslpassword=of+the+key",
+        "FW_DATABASE": "postgresql://fw:p%40ss@db/fw?sslpassword=of%20the+key",
     }  # fmt: skip
     config = load(environ, tmp_path)
     assert set(config.hidden()) == {
-        "the vault key", "sk_live", "of the mail", "p%40ss", "p@ss", "of the key",
+        "the vault key", "sk_live", "of the mail", "p%40ss", "p@ss", "of%20the+key",
+        "of the+key",
     }  # fmt: skip
     assert config.scrubber.scrub_known("sk_live and for anyone") == "[scrubbed] and for anyone"
+
+
+@pytest.mark.parametrize("password", ["of+the%20db", "of#the+db"])
+def test_password_in_database_query_is_hidden_as_libpq_reads_it(site: Path, password: str) -> None:
+    """libpq decodes no plus, and knows no fragment (C-85)."""
+    config = load({"FW_DATABASE": f"postgresql://fw@db/fw?password={password}&port=1"}, site)
+    assert set(config.hidden()) == {password, unquote(password)}
 
 
 def test_config_has_file_and_folder_of_site(site: Path) -> None:
