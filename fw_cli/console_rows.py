@@ -57,14 +57,14 @@ def _receivers(view: View) -> Iterator[TableRow]:
     for each in view["receivers"]:
         slots = (each["inFlight"], each["window"], each["limit"])
         waiting = f"{each['waiting']}{' or more' if each['moreWait'] else ''}"
-        cells = (each["origin"], each["health"], waiting, _failures(each), *map(str, slots))
+        cells = (each["origin"], each["health"], waiting, _failures(view, each), *map(str, slots))
         yield each["origin"], cells
 
 
-def _failures(receiver: Mapping[str, Any]) -> str:
+def _failures(view: View, receiver: Mapping[str, Any]) -> str:
     if not receiver["failures"]:
         return ""
-    since = _clock(receiver["failingSince"])
+    since = _when(view, receiver["failingSince"])
     return f"{receiver['failures']} in a row since {since}: {receiver['lastError']}"
 
 
@@ -95,7 +95,7 @@ def _senders(view: View) -> Iterator[TableRow]:
     for each in view["store"]["senders"]:
         here = each["name"] in view["processes"]
         where = "this service" if here else "another process: actions here do not affect it"
-        yield each["name"], (each["name"], where, str(each["attempts"]), _clock(each["last"]))
+        yield each["name"], (each["name"], where, str(each["attempts"]), _when(view, each["last"]))
 
 
 def _queues(view: View) -> Iterator[TableRow]:
@@ -105,10 +105,12 @@ def _queues(view: View) -> Iterator[TableRow]:
 
 def _deliveries(view: View) -> Iterator[TableRow]:
     for each in view["store"]["inFlight"]:
-        yield _delivery(each, f"leased until {_clock(each['at'])}")
+        yield _delivery(each, f"leased until {_when(view, each['at'])}")
     for each in view["store"]["upcoming"]:
-        due = each["at"] <= view["at"]
-        yield _delivery(each, "waiting for its receiver" if due else f"due {_clock(each['at'])}")
+        due = "waiting for its receiver"
+        if each["at"] > view["at"]:
+            due = f"due {_when(view, each['at'])}"
+        yield _delivery(each, due)
 
 
 def _delivery(each: Mapping[str, Any], when: str) -> TableRow:
@@ -132,12 +134,12 @@ def _label(view: View, each: Mapping[str, Any]) -> str:
 def _locks(view: View) -> Iterator[TableRow]:
     for lock in view["store"]["locks"]:
         name = lock["identifier"] or f"somebody ({lock['key']})"
-        yield lock["key"], (name, lock["account"] or "none", _clock(lock["until"]))
+        yield lock["key"], (name, lock["account"] or "none", _when(view, lock["until"]))
 
 
 def _letters(view: View) -> Iterator[TableRow]:
     for number, letter in enumerate(view["lastDeadLetters"]):
-        at = _clock(letter["at"])
+        at = _when(view, letter["at"])
         yield str(number), (letter["recipient"], letter["message"], letter["reason"], at)
 
 
@@ -145,11 +147,14 @@ def _traces(view: View) -> Iterator[TableRow]:
     for trace in view["traces"]:
         for number, each in enumerate(reversed(trace["messages"])):
             text = f"{each['message']}({each['fields']})"
-            yield f"{trace['actor']} {number}", (_clock(each["at"]), trace["actor"], text)
+            yield f"{trace['actor']} {number}", (_when(view, each["at"]), trace["actor"], text)
 
 
-def _clock(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000).astimezone().strftime("%H:%M:%S")
+def _when(view: View, ms: int) -> str:
+    """Return a time, with its day unless that is the day of the view."""
+    day_and_clock = _day_and_clock(ms)
+    day, _, clock = day_and_clock.partition(" ")
+    return clock if _day_and_clock(view["at"]).startswith(day) else day_and_clock
 
 
 def _day_and_clock(ms: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets import DataTable, Footer, Static
 
+from fw_actors.runtime.clock import MS_PER_DAY
 from fw_cli import console_screen
 from fw_cli.console_client import ConsoleClient
 from fw_cli.console_rows import TABS
@@ -89,6 +91,20 @@ def test_receiver_text_is_shown_without_markup_or_escapes(monkeypatch: pytest.Mo
     assert tabs["failed"][-1] == (
         "status: the receiver leads to https://x.test/[/b][red]\\u001b[2J"
     )
+
+
+def test_time_of_another_day_is_shown_with_its_day() -> None:
+    """A receiver may fail, and an identifier be locked, for days (O-226)."""
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC).astimezone()
+    now = round(noon.timestamp() * 1000)
+    lock = {"key": "k", "identifier": "ann", "account": "ann"}
+    locks = [{**lock, "until": now + 1000}, {**lock, "until": now + 2 * MS_PER_DAY}]
+    view = VIEW | {"at": now, "store": STORE | {"locks": locks}}
+    tab = next(tab for tab in TABS if tab.id == "locks")
+    assert [cells[-1] for _, cells in tab.rows(view)] == [
+        f"{noon + timedelta(seconds=1):%H:%M:%S}",
+        f"{noon + timedelta(days=2):%Y-%m-%d %H:%M:%S}",
+    ]
 
 
 def test_causes_of_webhooks_with_spaces_have_rows_of_their_own(
