@@ -317,7 +317,8 @@ class ConsoleScreen(App[None]):
         """Restart the selected actor."""
         name = self._actor_row("r")
         if name:
-            self._act("restart", name, f"Restart {name}? The messages in its mailbox are dropped.")
+            handled = "It first handles the messages in its mailbox, for at most 5 seconds."
+            self._act("restart", name, f"Restart {name}? {handled}")
 
     def action_pause(self) -> None:
         """Pause or resume the selected receiver."""
