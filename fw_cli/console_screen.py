@@ -195,7 +195,8 @@ class ConsoleScreen(App[None]):
         return next(tab for tab in TABS if f"tab-{tab.id}" == active)
 
     def on_tabbed_content_tab_activated(self) -> None:
-        """Show the keys of the tab."""
+        """Show the keys of the tab; hide the field of the filter, whose text is another tab's."""
+        self.query_one("#filter", Input).display = False
         self._hint()
 
     def action_help(self) -> None:

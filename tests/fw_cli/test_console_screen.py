@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import DataTable, Footer, Input, Static, TabbedContent
 
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_cli import console_screen
@@ -327,6 +327,22 @@ def test_console_rows_are_filtered_sorted_and_shown_in_80x24(
             assert screen.query_one("#tree").region.height >= 10
 
     asyncio.run(story())
+
+
+def test_filter_field_is_hidden_in_another_tab(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It showed the text of a filter that the other tab does not have (O-228)."""
+
+    async def story() -> tuple[bool, bool]:
+        async with screen_of(VIEW, monkeypatch) as (screen, pilot):
+            field = screen.query_one("#filter", Input)
+            await pilot.press("slash", *"er")
+            await pilot.pause()
+            before = field.display
+            screen.query_one(TabbedContent).active = "tab-receivers"
+            await pilot.pause()
+            return before, field.display
+
+    assert asyncio.run(story()) == (True, False)
 
 
 def test_question_mark_lists_keys(monkeypatch: pytest.MonkeyPatch) -> None:
