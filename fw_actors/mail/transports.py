@@ -233,7 +233,12 @@ class SmtpSession:
 
     def greet(self) -> None:
         """Do all steps of `deliver` but sending. Raises: MailNotSent, MailRefused."""
-        self._run(lambda smtp: smtp.noop())
+
+        def introduce(smtp: smtplib.SMTP) -> None:
+            smtp.ehlo_or_helo_if_needed()  # without AUTH smtplib would leave it to the message
+            smtp.noop()
+
+        self._run(introduce)
 
     def abort(self) -> None:
         """Break the connection, so that `deliver` ends soon and sends nothing more."""

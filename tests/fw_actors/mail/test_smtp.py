@@ -319,3 +319,10 @@ async def test_smtp_probe_signs_in_without_sending(make: Make) -> None:
     assert (server.auths, server.mails) == ([("desk", "right")], [])
     with pytest.raises(MailNotSent, match="auth"):
         await probe(replace(mail, password="wrong"), ssl.create_default_context())
+
+
+async def test_smtp_probe_introduces_itself_without_credentials(make: Make) -> None:
+    """A server that refuses the EHLO of a mail must refuse that of the doctor (O-133)."""
+    server = make()
+    await probe(mail_settings(server.port), ssl.create_default_context())
+    assert server.names == ["[127.0.0.1]"]
