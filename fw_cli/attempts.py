@@ -104,17 +104,17 @@ def _read(fw: Fw, filters: AttemptFilter, limit: int) -> tuple[list[dict[str, An
     """
     from fw_actors.webhooks.attempt_list import MAX_LIMIT, attempt_page
 
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     before: AttemptCursor | None = None
     while True:
-        page = attempt_page(fw, filters, min(limit - len(found), MAX_LIMIT), before)
-        found += map(_row, page.attempts)
+        page = attempt_page(fw, filters, min(limit - len(rows), MAX_LIMIT), before)
+        rows += map(_row, page.attempts)
         before = page.next
-        if before is None or len(found) >= limit:
+        if before is None or len(rows) >= limit:
             break
-    if filters.webhook is not None and not found:  # a deleted Webhook may have attempts
+    if filters.webhook is not None and not rows:  # a deleted Webhook may have attempts
         require_known(fw, "Webhook", filters.webhook)
-    return found, page.newest_only
+    return rows, page.newest_only
 
 
 def _in_words(context: CommandContext, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -36,8 +36,8 @@ class _Action(Utf8):
         """Return the actions that begin as typed."""
         from fw_actors.ops.audit import Action
 
-        found = sorted(str(each) for each in Action)
-        return [CompletionItem(action) for action in found if action.startswith(incomplete)]
+        actions = sorted(str(each) for each in Action)
+        return [CompletionItem(action) for action in actions if action.startswith(incomplete)]
 
 
 @click.command(
@@ -74,7 +74,7 @@ def audit(
     """
     filters: list[list[Any]] = [] if target is None else [["target", "=", target]]
     if action is not None:
-        filters.append(_matching(action))
+        filters.append(_action_filter(action))
 
     def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
         from fw_actors.documents.fields import iso
@@ -91,24 +91,24 @@ def audit(
 
     rows = context.read(read)
     if not as_json:
-        rows = [{**row, "detail": _text(row["detail"])} for row in rows]
+        rows = [{**row, "detail": _detail_text(row["detail"])} for row in rows]
     show(rows, _COLUMNS, json=as_json)
 
 
-def _matching(action: str) -> list[str]:
+def _action_filter(action: str) -> list[str]:
     """Return the filter of an action, or of all of one kind. Raises: CommandFailed."""
     from fw_actors.ops.audit import Action
 
     subject, star, _ = action.partition("*")
-    known = [str(each) for each in Action]
-    if star and any(each.startswith(subject) for each in known):
+    actions = [str(each) for each in Action]
+    if star and any(each.startswith(subject) for each in actions):
         return ["action", "like", subject.replace("\\", "\\\\").replace("_", "\\_") + "%"]
-    if not star and action in known:
+    if not star and action in actions:
         return ["action", "=", action]
-    kinds = sorted({f"{each.partition('.')[0]}.*" for each in known if "." in each})
-    near = suggestion(action, kinds if star else known)
+    kinds = sorted({f"{each.partition('.')[0]}.*" for each in actions if "." in each})
+    near = suggestion(action, kinds if star else actions)
     raise CommandFailed(f"There is no action {action[:60]}.{near}")
 
 
-def _text(detail: Any) -> str:
+def _detail_text(detail: Any) -> str:
     return "" if detail is None else json_text(detail)

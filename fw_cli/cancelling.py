@@ -57,15 +57,15 @@ def cancel(
             return [delivery], 0
         cancelled: list[str] = []
         while True:
-            found = await site.write(
+            result = await site.write(
                 ADMINISTRATOR,
                 lambda fw: site.cancellations.cancel_matching(
                     fw, webhook=webhook, reference=reference
                 ),
             )
-            cancelled += found.cancelled
-            if not found.more:
-                return cancelled, found.in_flight
+            cancelled += result.cancelled
+            if not result.more:
+                return cancelled, result.in_flight
             await trio.sleep(BATCH_PAUSE_SECONDS)
 
     with progress("cancelling"):

@@ -34,11 +34,11 @@ class RowOrder:
 def arranged(rows: Iterable[TableRow], order: RowOrder) -> list[TableRow]:
     """Return the rows that have the text in one of their cells, in the order."""
     text = order.text.casefold()
-    found = [row for row in rows if any(text in cell.casefold() for cell in row[1])]
+    matching = [row for row in rows if any(text in cell.casefold() for cell in row[1])]
     column = order.column
     if column is None:
-        return found[::-1] if order.descending else found
-    return sorted(found, key=lambda row: _sort_key(row[1][column]), reverse=order.descending)
+        return matching[::-1] if order.descending else matching
+    return sorted(matching, key=lambda row: _sort_key(row[1][column]), reverse=order.descending)
 
 
 def _sort_key(cell: str) -> tuple[int, float, str]:

@@ -85,8 +85,8 @@ def _causes(view: View) -> Iterator[TableRow]:
 def _jobs(view: View) -> Iterator[TableRow]:
     for job in view["store"]["jobs"]:
         due = "never" if job["due"] is None else _day_and_clock(job["due"])
-        what = f"mail {job['function']}" if job["subject"] else job["function"]
-        cells = (str(job["id"]), job["state"], what, due, str(job["attempts"]), job["error"],
+        function = f"mail {job['function']}" if job["subject"] else job["function"]
+        cells = (str(job["id"]), job["state"], function, due, str(job["attempts"]), job["error"],
                  job["user"])  # fmt: skip
         yield str(job["id"]), cells
 

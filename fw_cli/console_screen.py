@@ -209,7 +209,7 @@ class ConsoleScreen(App[None]):
         """Show all cells of the selected row, some of which a narrow terminal cuts off."""
         tab = self._tab()
         key = self._chosen(tab.id)
-        cells = next((cells for found, cells in tab.rows(self.view) if found == key), None)
+        cells = next((cells for row_key, cells in tab.rows(self.view) if row_key == key), None)
         if cells is None:
             self.notify("There is no row to show.")
             return

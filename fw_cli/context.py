@@ -119,7 +119,7 @@ class CommandContext:
         import trio
 
         self.logger(service=False)
-        return trio.run(partial(_opened, self.config, use, self.environ, limited=limited))
+        return trio.run(partial(_run_on_site, self.config, use, self.environ, limited=limited))
 
     def read(self, fn: Callable[[Site, Fw], T], user: str = ADMINISTRATOR) -> T:
         """Open the site, and return the result of `fn` in a read transaction of `user`.
@@ -134,7 +134,7 @@ class CommandContext:
         return self.on_site(lambda site: site.write(user, partial(fn, site)))
 
 
-async def _opened(
+async def _run_on_site(
     config: Config,
     use: Callable[[Site], Awaitable[T]],
     environ: Mapping[str, str],

@@ -43,8 +43,8 @@ def diff(
     stays. A secret is the name of its variable, FW_SECRET_<NAME>. A plan that the site would refuse
     is an error.
     """
-    state, states = _declared(context, files), _states(context)
-    plan = _checked_plan(context, states, state, prune=prune)
+    state, states = _read_declarations(context, files), _states(context)
+    plan = _check_plan(context, states, state, prune=prune)
     _show(plan, as_json=as_json)
     if plan.changes and exit_code:
         raise click.exceptions.Exit(1)
@@ -70,8 +70,8 @@ def apply(
     """
     from fw_cli.webhook_documents import NOT_IN_USE, in_use
 
-    state, states = _declared(context, files), _states(context)
-    plan = _checked_plan(context, states, state, prune=prune)
+    state, states = _read_declarations(context, files), _states(context)
+    plan = _check_plan(context, states, state, prune=prune)
     if plan.changes and not yes:
         _show(plan, as_json=False, err=as_json)
         confirm(f"Apply {counted(len(plan.changes), 'change')}?", yes=False)
@@ -106,7 +106,7 @@ def _states(context: CommandContext) -> DeclaredStates:
     return DeclaredStates(context.config.secrets.get)
 
 
-def _checked_plan(
+def _check_plan(
     context: CommandContext, states: DeclaredStates, state: DeclaredState, *, prune: bool
 ) -> StatePlan:
     """Return the plan, which was tried in a transaction that is rolled back.
@@ -123,7 +123,7 @@ def _checked_plan(
     return context.on_site(use)
 
 
-def _declared(context: CommandContext, files: Sequence[Path]) -> DeclaredState:
+def _read_declarations(context: CommandContext, files: Sequence[Path]) -> DeclaredState:
     """Return the merged declarations of the files. Raises: CommandFailed naming the file."""
     from fw_actors.errors import ValidationError
     from fw_actors.ops.declared_state import merged, state_of
@@ -131,13 +131,13 @@ def _declared(context: CommandContext, files: Sequence[Path]) -> DeclaredState:
     states = []
     for file in files:
         try:
-            states.append(state_of(_decoded(context.cwd / file)))
+            states.append(state_of(_decode_file(context.cwd / file)))
         except ValidationError as error:
             raise CommandFailed(f"{file}: {error}") from None
     return merged(states)
 
 
-def _decoded(file: Path) -> Any:
+def _decode_file(file: Path) -> Any:
     import tomllib
 
     import msgspec
@@ -162,12 +162,12 @@ def _decoded(file: Path) -> Any:
 
 def _unique_keys(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object. Raises: CommandFailed for a key that occurs twice, as in TOML."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise CommandFailed(f"{file}: the key {twice[:60]} occurs twice in one object.")
-    return found
+    return members
 
 
 def _as_json(plan: StatePlan) -> dict[str, Any]:
@@ -189,8 +189,8 @@ def _show(plan: StatePlan, *, as_json: bool, err: bool = False) -> None:
 def _line(change: Change) -> str:
     if change.doctype == "User Permission":
         values = {each.field: each.old or each.new for each in change.fields}
-        what = f"{values['user']}: {values['allow']} {values['for_value']}"
-        return f"{_SIGNS[change.kind]} User Permission {what}"
+        scope = f"{values['user']}: {values['allow']} {values['for_value']}"
+        return f"{_SIGNS[change.kind]} User Permission {scope}"
     changed = []
     for each in change.fields:
         if each.field == "secret":

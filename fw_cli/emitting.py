@@ -54,11 +54,11 @@ class Emission:
 
     def as_json(self) -> dict[str, Any]:
         """Return the output of `--json`; `refusals` only if not all are listed."""
-        found = asdict(self)
-        del found["lines"]
+        fields = asdict(self)
+        del fields["lines"]
         if self.refusals == len(self.refused):
-            del found["refusals"]
-        return found
+            del fields["refusals"]
+        return fields
 
 
 @click.command(
@@ -101,18 +101,20 @@ def emit(
     from fw_actors.errors import BadRequestError
 
     try:
-        given = _read_json("{}" if data is None else data)
+        payload = _read_json("{}" if data is None else data)
     except BadRequestError as refusal:
         raise CommandFailed(f"--data: {refusal.message}") from None
-    if given is _NO_JSON:
+    if payload is _NO_JSON:
         raise CommandFailed("--data is not valid JSON.")
-    if not isinstance(given, dict):
+    if not isinstance(payload, dict):
         raise CommandFailed("--data must be an object.")
 
     event = name or ""
 
     async def use(site: Site) -> tuple[dict[str, list[str]], str]:
-        result = await site.write(ADMINISTRATOR, lambda fw: fw.webhooks.emit(event, given, key=key))
+        result = await site.write(
+            ADMINISTRATOR, lambda fw: fw.webhooks.emit(event, payload, key=key)
+        )
         near = "" if result["deliveries"] else await site.read(ADMINISTRATOR, partial(_near, event))
         return result, near
 
@@ -265,7 +267,7 @@ async def _emit_batch(
         return
     events = [event for _, event in batch]
     try:
-        results = await _written(site, events)
+        results = await _emit_when_possible(site, events)
     except ValidationError:  # too many Webhooks receive them
         if len(batch) == 1:
             raise
@@ -285,7 +287,7 @@ async def _emit_batch(
             _refuse(result, number, error["message"])
 
 
-async def _written(site: Site, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+async def _emit_when_possible(site: Site, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Emit events, again for up to half a minute while other processes keep the store busy."""
     import trio
 

@@ -56,10 +56,10 @@ def erase(
             "Give one DELIVERY, or select many with --webhook, --reference or --until."
         )
     require_selection_on_record(context, delivery, webhook, reference)
-    what = (
+    subject = (
         f"the body of {delivery}" if delivery else "the bodies of all final deliveries that match"
     )
-    confirm(f"Erase {what} permanently?", yes=yes)
+    confirm(f"Erase {subject} permanently?", yes=yes)
 
     async def use(site: Site) -> list[str]:
         import trio
@@ -79,15 +79,15 @@ def erase(
         find = partial(erasable, webhook=webhook, reference=reference, until=moment)
         names: list[str] = []
         while True:
-            found, before = await site.read(ADMINISTRATOR, find), len(names)
-            for begin in range(0, len(found), MAX_ERASED_DELIVERIES):
-                advance(before + begin, before + len(found))
-                part = found[begin : begin + MAX_ERASED_DELIVERIES]
+            deliveries, before = await site.read(ADMINISTRATOR, find), len(names)
+            for begin in range(0, len(deliveries), MAX_ERASED_DELIVERIES):
+                advance(before + begin, before + len(deliveries))
+                part = deliveries[begin : begin + MAX_ERASED_DELIVERIES]
                 names += await site.write(
                     ADMINISTRATOR, partial(erase_many, audit=site.audit, deliveries=part)
                 )
                 await trio.sleep(BATCH_PAUSE_SECONDS)
-            if len(found) < MAX_ERASABLE_DELIVERIES or len(names) == before:
+            if len(deliveries) < MAX_ERASABLE_DELIVERIES or len(names) == before:
                 return names
 
     with progress("erasing") as advance:

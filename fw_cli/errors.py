@@ -66,7 +66,8 @@ def is_store_away(error: BaseException) -> bool:
 def is_defect(error: BaseException) -> bool:
     """Return whether `error` contains a defect: neither an expected error nor Ctrl-C."""
     return any(
-        _known(leaf) is None and not isinstance(leaf, KeyboardInterrupt) for leaf in _leaves(error)
+        _expected_lines(leaf) is None and not isinstance(leaf, KeyboardInterrupt)
+        for leaf in _leaves(error)
     )
 
 
@@ -79,9 +80,9 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _lines(error: BaseException, debugging: bool) -> list[str]:
-    known = _known(error)
-    if known is not None:
-        return known
+    lines = _expected_lines(error)
+    if lines is not None:
+        return lines
     summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if not debugging and isinstance(error, OSError) and error.strerror:
         return [_refusal_of_system(error)]
@@ -98,7 +99,7 @@ def _refusal_of_system(error: OSError) -> str:
     return f"cannot open {os.fsdecode(error.filename)}: {error.strerror}"
 
 
-def _known(error: BaseException) -> list[str] | None:
+def _expected_lines(error: BaseException) -> list[str] | None:
     """Return the lines of an expected error; None for a defect."""
     from fw_cli.extras import advice
 

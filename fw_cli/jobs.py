@@ -89,7 +89,7 @@ def _filters(command: F) -> F:
     return command
 
 
-def _job_filter(context: CommandContext, given: dict[str, str | None]) -> JobFilter:
+def _job_filter(context: CommandContext, options: dict[str, str | None]) -> JobFilter:
     """Return the options as a filter.
 
     A user is found by name or e-mail. Raises: CommandFailed for a user or a function that neither
@@ -97,7 +97,7 @@ def _job_filter(context: CommandContext, given: dict[str, str | None]) -> JobFil
     """
     from fw_actors.ops.queued_jobs import JobFilter
 
-    filters = JobFilter(**{name: value for name, value in given.items() if value is not None})
+    filters = JobFilter(**{name: value for name, value in options.items() if value is not None})
     if not filters.user and not filters.function:
         return filters
     return context.on_site(partial(_on_record, filters))
@@ -146,14 +146,14 @@ async def _require_function(site: Site, name: str) -> None:
 )  # fmt: skip
 @as_json
 @click.pass_obj
-def list_jobs(context: CommandContext, /, limit: int, as_json: bool, **given: str | None) -> None:
+def list_jobs(context: CommandContext, /, limit: int, as_json: bool, **options: str | None) -> None:
     """List the jobs of apps and mails, the newest first.
 
     Deliveries are listed by fw webhooks list. The values of arguments are not shown.
     """
-    filters = _job_filter(context, given)
-    found = context.read(lambda site, fw: site.jobs.listed(fw, filters, limit))
-    show([_row(job) for job in found], _JOB_COLUMNS, json=as_json)
+    filters = _job_filter(context, options)
+    listed = context.read(lambda site, fw: site.jobs.listed(fw, filters, limit))
+    show([_row(job) for job in listed], _JOB_COLUMNS, json=as_json)
 
 
 def _row(job: JobFacts) -> dict[str, Any]:
@@ -171,17 +171,19 @@ def _row(job: JobFacts) -> dict[str, Any]:
 @_filters
 @as_json
 @click.pass_obj
-def retry(context: CommandContext, /, job: int | None, as_json: bool, **given: str | None) -> None:
+def retry(
+    context: CommandContext, /, job: int | None, as_json: bool, **options: str | None
+) -> None:
     """Make JOB due now, or all that the options select; failed ones get all attempts again.
 
     Jobs that are due or in progress are left as they are.
     """
-    _one_or_many(job, given)
+    _one_or_many(job, options)
     if job is not None:
         context.write(lambda site, fw: site.jobs.retry(fw, job))
         _show_result({"retried": 1}, f"retried job {job}", as_json=as_json)
         return
-    filters = _job_filter(context, given)
+    filters = _job_filter(context, options)
     done = _repeated(
         context, lambda site, fw, before: site.jobs.retry_matching(fw, filters, before)
     )
@@ -195,20 +197,20 @@ def retry(context: CommandContext, /, job: int | None, as_json: bool, **given: s
 @as_json
 @click.pass_obj
 def cancel(
-    context: CommandContext, /, job: int | None, yes: bool, as_json: bool, **given: str | None
+    context: CommandContext, /, job: int | None, yes: bool, as_json: bool, **options: str | None
 ) -> None:
     """Delete JOB, or all that the options select; a mail is then recorded as failed.
 
     Jobs in progress are left as they are.
     """
-    _one_or_many(job, given)
+    _one_or_many(job, options)
     if job is not None:
-        found = context.read(lambda site, fw: site.jobs.job(fw, job))
-        confirm(f"Cancel job {job}, {found.function} of {found.user}?", yes=yes)
+        facts = context.read(lambda site, fw: site.jobs.job(fw, job))
+        confirm(f"Cancel job {job}, {facts.function} of {facts.user}?", yes=yes)
         context.write(lambda site, fw: site.jobs.cancel(fw, job))
         _show_result({"cancelled": 1}, f"cancelled job {job}", as_json=as_json)
         return
-    filters = _job_filter(context, given)
+    filters = _job_filter(context, options)
     confirm("Cancel all jobs that the options select?", yes=yes)
     done = _repeated(
         context, lambda site, fw, before: site.jobs.cancel_matching(fw, filters, before)
@@ -216,8 +218,8 @@ def cancel(
     _show_result({"cancelled": done}, f"cancelled {counted(done, 'job')}", as_json=as_json)
 
 
-def _one_or_many(job: int | None, given: dict[str, str | None]) -> None:
-    if (job is None) == all(value is None for value in given.values()):
+def _one_or_many(job: int | None, options: dict[str, str | None]) -> None:
+    if (job is None) == all(value is None for value in options.values()):
         raise click.UsageError("Give one JOB, or select many with the options.")
 
 

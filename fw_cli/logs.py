@@ -94,8 +94,8 @@ def _follow_until_replaced(path: Path, file: BinaryIO, output: BinaryIO) -> None
         time.sleep(_POLL_SECONDS)
         _copy(file, output)
         with suppress(FileNotFoundError):
-            there = path.stat()
-            if there.st_ino != os.fstat(file.fileno()).st_ino:
+            current = path.stat()
+            if current.st_ino != os.fstat(file.fileno()).st_ino:
                 return
-            if there.st_size < file.tell():
+            if current.st_size < file.tell():
                 file.seek(0)

@@ -72,9 +72,9 @@ class Root(LazyGroup):
             ) from None
 
 
-def _print_version(ctx: click.Context, _option: click.Parameter, given: bool) -> None:
+def _print_version(ctx: click.Context, _option: click.Parameter, requested: bool) -> None:
     """Do what `fw version` does."""
-    if given:
+    if requested:
         command = cli.get_command(ctx, "version")
         assert command is not None
         ctx.invoke(command)
@@ -114,9 +114,9 @@ def main() -> None:
     start must not see them (C-84), and keeps them out of core dumps.
     """
     forbid_core_dumps()
-    environ, gone = take_secrets(os.environ, posix.environ)
+    environ, hidden = take_secrets(os.environ, posix.environ)
     try:
         cwd = Path.cwd()
     except OSError as error:  # another process has deleted it
         sys.exit(f"fw: the working directory cannot be used: {error.strerror}")
-    cli.main(prog_name="fw", obj=CommandContext(environ, cwd, exposed=not gone))
+    cli.main(prog_name="fw", obj=CommandContext(environ, cwd, exposed=not hidden))

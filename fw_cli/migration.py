@@ -31,14 +31,14 @@ def migrate(context: CommandContext, plan: bool, as_json: bool) -> None:
     if as_json and not plan:
         raise click.UsageError("--json shows a plan: add --plan.")
     if plan:
-        _show(context.on_site(_planned), json=as_json)
+        _show(context.on_site(_pending_migrations), json=as_json)
         return
     with progress("bringing the store up to date"):  # indexing millions of rows takes a while
         context.on_site(_migrate)
     click.echo("the store is up to date")
 
 
-async def _planned(site: Site) -> list[PendingMigration]:
+async def _pending_migrations(site: Site) -> list[PendingMigration]:
     from fw_actors.ops.data_migrations import pending
 
     return await site.store.read(lambda tx: pending(tx, site.registry))

@@ -34,8 +34,8 @@ def take_password(*, from_stdin: bool) -> str:
     return password
 
 
-def first_line(what: str, option: str) -> str:
-    """Return the first line of stdin without its end; `what` and `option` are for error texts.
+def first_line(noun: str, option: str) -> str:
+    """Return the first line of stdin without its end; `noun` and `option` are for error texts.
 
     Raises: CommandFailed if stdin is empty or is not text.
     """
@@ -45,5 +45,5 @@ def first_line(what: str, option: str) -> str:
     try:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise CommandFailed(f"the {what} on stdin is not valid UTF-8") from None
+        raise CommandFailed(f"the {noun} on stdin is not valid UTF-8") from None
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text

@@ -18,7 +18,7 @@ from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, json_text, say, show_json
-from fw_cli.secret_input import secret_options, taken_secret
+from fw_cli.secret_input import read_secret, secret_options
 from fw_cli.values import WEBHOOK, WholeNumber, require_known
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _secret(
     if webhook is None and not from_stdin and variable is None:
         return None
     if webhook is None:
-        return taken_secret(context, from_stdin=from_stdin, variable=variable)
+        return read_secret(context, from_stdin=from_stdin, variable=variable)
 
     def read(_site: Site, fw: Fw) -> str | None:
         secret: str | None = fw.get_doc("Webhook", require_known(fw, "Webhook", webhook)).vault(
@@ -189,11 +189,11 @@ def listen(
     """
     secret = _secret(context, webhook, from_stdin=secret_stdin, variable=secret_env)
     if folder is not None:
-        given, folder = folder, context.cwd / folder
+        shown_folder, folder = folder, context.cwd / folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CommandFailed(f"{given} cannot be created: {error.strerror}.") from None
+            raise CommandFailed(f"{shown_folder} cannot be created: {error.strerror}.") from None
     listener = _ReceivedRequests(secret, status, folder, count, as_json=as_json)
     try:
         server = _ReceivingServer(("127.0.0.1", port), listener.handler())
@@ -270,14 +270,14 @@ class _ReceivedRequests:
         """Read, verify and print a request, and respond."""
         from fw_actors.rules.signing import SavedRequest
 
-        given = handler.headers.get("content-length", "")
-        is_number = given.isascii() and given.isdecimal()
-        if not is_number or len(given) > _MAX_LENGTH_DIGITS or int(given) > MAX_BODY_BYTES:
+        length = handler.headers.get("content-length", "")
+        is_number = length.isascii() and length.isdecimal()
+        if not is_number or len(length) > _MAX_LENGTH_DIGITS or int(length) > MAX_BODY_BYTES:
             handler.close_connection = True
-            handler.send_error(413 if is_number else 400 if given else 411)
+            handler.send_error(413 if is_number else 400 if length else 411)
             return
-        body = handler.rfile.read(int(given))
-        if len(body) < int(given):  # the client has closed the connection
+        body = handler.rfile.read(int(length))
+        if len(body) < int(length):  # the client has closed the connection
             handler.close_connection = True
             return
         headers = {name.lower(): value for name, value in handler.headers.items()}

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from fw_actors.webhooks.replay import Replayed, ReplayRun
 
 _FINAL: Final = ("Failed", "Sent")
-_A_TRANSACTION: Final = 100  # deliveries per transaction; keeps the waits of other writers short
+_DELIVERIES_PER_TRANSACTION: Final = (
+    100  # deliveries per transaction; keeps the waits of other writers short
+)
 _COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused": "Error"}
 _RUN_COLUMNS: Final = {
     "id": "Replay",
@@ -152,16 +154,16 @@ async def _replay_all(site: Site, filters: list[list[str]], names: list[str]) ->
         ADMINISTRATOR, lambda fw: site.bulk.begin_foreground(fw, filters, len(names))
     )
     with progress("replaying") as advance:
-        for begin in range(0, len(names), _A_TRANSACTION):
+        for begin in range(0, len(names), _DELIVERIES_PER_TRANSACTION):
             advance(begin, len(names))
-            part = names[begin : begin + _A_TRANSACTION]
-            last = begin + _A_TRANSACTION >= len(names)
-            result = await site.write(ADMINISTRATOR, partial(_many, site, run, part, last))
+            part = names[begin : begin + _DELIVERIES_PER_TRANSACTION]
+            last = begin + _DELIVERIES_PER_TRANSACTION >= len(names)
+            result = await site.write(ADMINISTRATOR, partial(_replay_part, site, run, part, last))
             rows += [_row(name, each) for name, each in zip(part, result, strict=True)]
     return ReplayedMany(rows, run.id)
 
 
-def _many(
+def _replay_part(
     site: Site, run: ReplayRun, names: list[str], last: bool, fw: Fw
 ) -> Sequence[Replayed | FwError]:
     return site.bulk.replay_part(fw, run, names, last=last)

@@ -85,20 +85,22 @@ def end_revived_access(
     tx = fw.tx
     sessions = sum(expires > tx.now for (expires,) in tx.rows(_END_SESSIONS))
     links = sum(spent is None and expires > tx.now for expires, spent in tx.rows(_END_LINKS))
-    found = present_access(fw)
-    gone = found.keys if all_keys else found.keys - (found.keys if before is None else before.keys)
+    access = present_access(fw)
+    ended_keys = (
+        access.keys if all_keys else access.keys - (access.keys if before is None else before.keys)
+    )
     with site.audit.suppressed(tx):
-        for name in sorted(gone):
+        for name in sorted(ended_keys):
             fw.get_doc("API Key", name).delete()
-    revived = () if before is None else tuple(sorted(found.users - before.users))
-    detail: dict[str, Any] = {"sessions_ended": sessions, "keys_ended": len(gone)}
+    revived = () if before is None else tuple(sorted(access.users - before.users))
+    detail: dict[str, Any] = {"sessions_ended": sessions, "keys_ended": len(ended_keys)}
     site.audit.record(fw, Action.RESTORE, source, detail)
     end_restore(tx)
     return Restored(
         sessions=sessions,
         links=links,
-        keys_ended=len(gone),
-        keys=len(found.keys) - len(gone),
+        keys_ended=len(ended_keys),
+        keys=len(access.keys) - len(ended_keys),
         users_revived=revived,
         waiting=waiting_jobs(tx),
         replay=site.bulk.running(tx),

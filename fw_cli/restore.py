@@ -82,17 +82,19 @@ def restore(
         before = _access_before(context, all_keys=end_keys) if exists else None
         with opened(context, file, dry_run=dry_run) as (draft, kept):
             if draft is None:
-                _tell_dump(context, file, as_json=as_json)
+                _show_dump(context, file, as_json=as_json)
                 return
             contents = _contents(context, draft) if dry_run else None
-            restored = _settle(context, draft, before, all_keys=end_keys, source=file.name)
+            restored = _end_revived_access(
+                context, draft, before, all_keys=end_keys, source=file.name
+            )
             result = _as_json(restored, None if dry_run or not exists else kept)
     if as_json:
         listed = {} if contents is None else {"contents": contents}
         show_json({**result, **listed, "dryRun": dry_run})
     else:
         if contents is not None:
-            _tell_contents(contents)
+            _show_contents(contents)
         _show_result(restored, result["kept"], file, dry_run=dry_run)
 
 
@@ -200,7 +202,7 @@ def _moment() -> str:
     return datetime.fromtimestamp(SystemClock().now() / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-def _settle(
+def _end_revived_access(
     context: CommandContext,
     config: Config,
     before: PresentAccess | None,
@@ -266,13 +268,13 @@ def _contents(context: CommandContext, config: Config) -> dict[str, Any]:
     return {"schemaVersion": version, **trio.run(run)}
 
 
-def _tell_contents(contents: dict[str, Any]) -> None:
+def _show_contents(contents: dict[str, Any]) -> None:
     newest = contents["newest"] or "none"
     say(f"schema version {contents['schemaVersion']}; newest change: {newest}")
     say(", ".join(f"{doctype}: {count:,}" for doctype, count in contents["documents"].items()))
 
 
-def _tell_dump(context: CommandContext, file: Path, *, as_json: bool) -> None:
+def _show_dump(context: CommandContext, file: Path, *, as_json: bool) -> None:
     from fw_actors.store.backup import examine_dump
 
     facts = examine_dump(file, context.environ)

@@ -60,13 +60,13 @@ def described(error: Exception, filename: str) -> str:
 
     If it was raised in another file, such as the hook of an app, the line of that file follows.
     """
-    what, line = type(error).__name__, _line(error, filename)
+    description, line = type(error).__name__, _line(error, filename)
     place = app_frame(error)
     if place is not None and place.filename not in (filename, _EXPRESSION):
-        what = raised_at(error)
+        description = raised_at(error)
     if str(error):
-        what = f"{what}: {error}"
-    return what if line is None else f"{filename}, line {line}: {what}"
+        description = f"{description}: {error}"
+    return description if line is None else f"{filename}, line {line}: {description}"
 
 
 def _located(error: FwError, filename: str) -> FwError | CommandFailed:

@@ -37,7 +37,7 @@ def secret_options(command: F) -> F:
     return from_stdin(from_environment(command))
 
 
-def taken_secret(context: CommandContext, *, from_stdin: bool, variable: str | None) -> str | None:
+def read_secret(context: CommandContext, *, from_stdin: bool, variable: str | None) -> str | None:
     """Return the secret that the options name; None if they name none.
 
     A secret from stdin needs no site: a developer of a receiver may have none.

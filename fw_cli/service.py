@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def _address(
-    _ctx: click.Context, _option: click.Parameter, given: str | None
+    _ctx: click.Context, _option: click.Parameter, value: str | None
 ) -> tuple[str, int] | None:
     from fw_actors.config.parsing import UnusableValueError, bind
 
     try:
-        return None if given is None else bind(given)
+        return None if value is None else bind(value)
     except UnusableValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -196,8 +196,8 @@ def status(context: CommandContext, as_json: bool) -> None:
 
     now = background.status(_paths(context))
     if as_json:
-        found = {"state": now.state.value, "pid": now.pid, "url": now.url, "version": now.version}
-        show_json(found | (_shown_processes(now) if now.processes > 1 else {}))
+        fields = {"state": now.state.value, "pid": now.pid, "url": now.url, "version": now.version}
+        show_json(fields | (_shown_processes(now) if now.processes > 1 else {}))
         return
     say(_sentence(now))
     for each in now.serving:

@@ -27,12 +27,12 @@ def service_state(config: Config) -> ServiceState:
     workers = len(running_workers(paths))
     if status(paths).state is RunState.STOPPED:
         return ServiceState(running=False, workers=workers)
-    seen = asyncio.run(_view(ConsoleClient(paths.console)))
+    view = asyncio.run(_request_view(ConsoleClient(paths.console)))
     return ServiceState(
         running=True,
-        health={each["origin"]: each["health"] for each in seen.get("receivers", ())},
+        health={each["origin"]: each["health"] for each in view.get("receivers", ())},
         node=socket.gethostname(),
-        stale_webhooks=seen.get("store", {}).get("staleWebhooks", ()),
+        stale_webhooks=view.get("store", {}).get("staleWebhooks", ()),
         workers=workers,
     )
 
@@ -46,10 +46,10 @@ def use_stored_subscriptions(config: Config) -> bool | None:
     paths = SitePaths(config.folder)
     if status(paths).state is RunState.STOPPED:
         return None
-    return asyncio.run(_refreshed(ConsoleClient(paths.console)))
+    return asyncio.run(_request_refresh(ConsoleClient(paths.console)))
 
 
-async def _refreshed(client: ConsoleClient) -> bool:
+async def _request_refresh(client: ConsoleClient) -> bool:
     """Return whether the service has confirmed that it uses them."""
     done = False
     with suppress(CommandFailed, TimeoutError):  # no socket, busy, or of an older version
@@ -60,12 +60,12 @@ async def _refreshed(client: ConsoleClient) -> bool:
     return done
 
 
-async def _view(client: ConsoleClient) -> Mapping[str, Any]:
+async def _request_view(client: ConsoleClient) -> Mapping[str, Any]:
     """Return the service's current view; empty if it has no socket or is busy."""
-    found: Mapping[str, Any] = {}
+    view: Mapping[str, Any] = {}
     with suppress(CommandFailed, TimeoutError, KeyError):  # for example of another version
         async with asyncio.timeout(_ASK_SECONDS):
             kept = await client.ask("view")  # may be old: views are computed on request
-            found = (await client.ask("view", after=kept["view"]["number"]))["view"]
+            view = (await client.ask("view", after=kept["view"]["number"]))["view"]
     await client.close()
-    return found
+    return view

@@ -95,7 +95,10 @@ class ShellSession:
         self.names: dict[str, Any] = {
             "__name__": "__console__",
             "fw": None,
-            **{command.value: partial(self._ask, command) for command in _TransactionCommand},
+            **{
+                command.value: partial(self._request_command, command)
+                for command in _TransactionCommand
+            },
         }
 
     async def run(self) -> None:
@@ -111,25 +114,25 @@ class ShellSession:
                 source = self._read("fw> " if not self._commit else "fw (commit)> ")
                 if source is None:
                     return
-                await self._alone(source)
+                await self._run_alone(source)
                 if self._take_command() is _TransactionCommand.BEGIN:
-                    await self._together()
+                    await self._run_in_transaction()
         except _EndOfShell:
             return
 
-    async def _alone(self, source: CodeType) -> None:
+    async def _run_alone(self, source: CodeType) -> None:
         """Run an input in its own transaction."""
         run = self._site.write if self._commit else self._site.rollback
         with self._reporting():
             await run(self._user, partial(self._execute, source))
 
-    async def _together(self) -> None:
+    async def _run_in_transaction(self) -> None:
         """Run inputs in one transaction until commit() or rollback()."""
         with self._reporting():
-            await self._site.write(self._user, self._converse)
+            await self._site.write(self._user, self._run_inputs)
             click.echo("committed")
 
-    def _converse(self, fw: Fw) -> None:
+    def _run_inputs(self, fw: Fw) -> None:
         while True:
             source = self._read("fw (open)> ")
             if source is None:
@@ -193,7 +196,7 @@ class ShellSession:
         for line in self._context.scrubber.scrub_known(text).splitlines():
             click.echo(escaped(line), err=True)
 
-    def _ask(self, command: _TransactionCommand) -> None:
+    def _request_command(self, command: _TransactionCommand) -> None:
         self._command = command
 
     def _take_command(self) -> _TransactionCommand | None:
@@ -215,18 +218,18 @@ class ShellSession:
             lines.append(line or "")
             source = "\n".join(lines)
             try:
-                found = self._compile(source if line is not None else source + "\n", "<input>")
+                compiled = self._compile(source if line is not None else source + "\n", "<input>")
             except (SyntaxError, ValueError, OverflowError) as error:
-                self._tell_syntax(error)
+                self._report_syntax_error(error)
                 lines = []
                 continue
-            if found is not None:
-                return found
+            if compiled is not None:
+                return compiled
             if line is None:
-                self._tell_syntax(SyntaxError("the last input is not complete"))
+                self._report_syntax_error(SyntaxError("the last input is not complete"))
                 return None
 
-    def _tell_syntax(self, error: BaseException) -> None:
+    def _report_syntax_error(self, error: BaseException) -> None:
         import traceback
 
         self.failed += 1

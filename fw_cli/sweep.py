@@ -35,13 +35,13 @@ def sweep(context: CommandContext, what: str) -> None:
     say(f"deleted {counted(count, 'row')}")
 
 
-def _steps(site: Site, what: str) -> tuple[Batch, ...]:
+def _steps(site: Site, kind: str) -> tuple[Batch, ...]:
     from fw_actors.actors.sweeper import audit_batches, auth_batches, webhook_batches
 
     ops = site.config.ops
-    if what == "auth":
+    if kind == "auth":
         return auth_batches(site.config.auth.lockout_minutes)
-    if what == "audit":
+    if kind == "audit":
         return audit_batches(ops.audit_retention_days)
     return webhook_batches(ops.webhook_retention_days, ops.payload_days)
 

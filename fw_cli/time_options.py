@@ -54,10 +54,10 @@ class Duration(click.ParamType[int]):
         """Return the seconds."""
         if isinstance(value, int):
             return value
-        found = _AMOUNT_AND_UNIT.match(value)
-        if found is None or not int(found[1]):
+        match = _AMOUNT_AND_UNIT.match(value)
+        if match is None or not int(match[1]):
             self.fail(f"{value!r} must be a duration: 30m, 2h or 7d.")
-        return int(found[1]) * _UNITS[found[2]] // timedelta(seconds=1)
+        return int(match[1]) * _UNITS[match[2]] // timedelta(seconds=1)
 
 
 DURATION: Final = Duration()

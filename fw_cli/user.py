@@ -118,11 +118,11 @@ def passwd(context: CommandContext, account: str, password_stdin: bool) -> None:
     Its sessions, API keys and open links end, a lockout is lifted, and a mail notifies the owner.
     """
     if not password_stdin:
-        context.on_site(lambda site: _named(site, account))  # before asking for a password
+        context.on_site(lambda site: _name_and_email(site, account))  # before asking for a password
     password = take_password(from_stdin=password_stdin)
 
     async def set_password(site: Site) -> str:
-        name, email = await _named(site, account)
+        name, email = await _name_and_email(site, account)
         password_hash = await site.hash_password(password, name, email)
 
         def work(fw: Fw) -> EndedAccess:
@@ -200,9 +200,9 @@ def _set_enabled(context: CommandContext, account: str, *, enabled: bool) -> str
     return context.write(work)
 
 
-async def _named(site: Site, account: str) -> tuple[str, str]:
+async def _name_and_email(site: Site, account: str) -> tuple[str, str]:
     def read(fw: Fw) -> tuple[str, str]:
-        found = known_user(site, fw, account)
-        return found.name, found.email
+        doc = known_user(site, fw, account)
+        return doc.name, doc.email
 
     return await site.read(ADMINISTRATOR, read)

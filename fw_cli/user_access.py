@@ -73,16 +73,16 @@ def invite(
         from fw_actors.access.accounts import has_password
 
         operations = _administration(context, site)
-        if further and not _unknown(site, fw, user):
+        if further and not _is_unknown(site, fw, user):
             raise CommandFailed(
                 f"{user} already has an account: --name, --full-name and --role require a new one"
             )
-        if further or ("@" in user and _unknown(site, fw, user)):
+        if further or ("@" in user and _is_unknown(site, fw, user)):
             for role in roles:
                 require_known(fw, "Role", role)
             made = operations.invite(fw, user, name, full_name or "", roles)
             return made.user, made.email, made.sent
-        if "@" not in user and _unknown(site, fw, user):
+        if "@" not in user and _is_unknown(site, fw, user):
             try:
                 known_user(site, fw, user)
             except CommandFailed as error:
@@ -104,7 +104,7 @@ def invite(
         say(f"queued the invitation of {user} to {email}" if sent.url is None else sent.url)
 
 
-def _unknown(site: Site, fw: Fw, email: str) -> bool:
+def _is_unknown(site: Site, fw: Fw, email: str) -> bool:
     from fw_actors.access.users import find_user
     from fw_actors.errors import NotFoundError
 
@@ -201,7 +201,7 @@ def sessions(
     if keys and not end_all:
         raise click.UsageError("--keys needs --end-all.")
     if handle is None and not end_all:
-        show(_listed(context, account), _SESSION_COLUMNS, json=as_json)
+        show(_live_sessions(context, account), _SESSION_COLUMNS, json=as_json)
         return
 
     def work(site: Site, fw: Fw) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def sessions(
         say(f"ended {counted(result['sessionsEnded'], 'session')}{and_keys} of {result['user']}")
 
 
-def _listed(context: CommandContext, account: str) -> list[dict[str, Any]]:
+def _live_sessions(context: CommandContext, account: str) -> list[dict[str, Any]]:
     from fw_actors.documents.fields import iso
 
     def read(site: Site, fw: Fw) -> list[Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
 
-_A_TRANSACTION: Final = 100  # accounts; keeps the waits of other writers short
+_ACCOUNTS_PER_TRANSACTION: Final = 100  # accounts; keeps the waits of other writers short
 
 
 @dataclass
@@ -59,7 +59,7 @@ def import_accounts(context: CommandContext, file: Path, dry_run: bool, as_json:
     """
     result = Import()
     try:
-        accounts = _parsed(context.cwd / file, result)
+        accounts = _parse_file(context.cwd / file, result)
     except OSError as error:
         raise CommandFailed(f"{file} cannot be read: {error.strerror}.") from None
     with progress("importing") as advance:
@@ -67,8 +67,8 @@ def import_accounts(context: CommandContext, file: Path, dry_run: bool, as_json:
         async def use(site: Site) -> None:
             run = site.rollback if dry_run else site.write
             earlier = _EarlierAccounts() if dry_run else None
-            for begin in range(0, len(accounts), _A_TRANSACTION):
-                part = accounts[begin : begin + _A_TRANSACTION]
+            for begin in range(0, len(accounts), _ACCOUNTS_PER_TRANSACTION):
+                part = accounts[begin : begin + _ACCOUNTS_PER_TRANSACTION]
                 done = await run(ADMINISTRATOR, partial(_import, part, earlier))
                 result.imported += done.imported
                 result.known += done.known
@@ -89,15 +89,15 @@ def import_accounts(context: CommandContext, file: Path, dry_run: bool, as_json:
         )
 
 
-def _parsed(file: Path, result: Import) -> list[tuple[int, AccountToImport]]:
+def _parse_file(file: Path, result: Import) -> list[tuple[int, AccountToImport]]:
     """Return the usable lines of a file with their numbers; note the others."""
-    found = []
+    accounts = []
     for number, each in _lines(file):
         if isinstance(each, Exception):
             result.refuse(number, each)
         else:
-            found.append((number, each))
-    return found
+            accounts.append((number, each))
+    return accounts
 
 
 def _lines(file: Path) -> Iterator[tuple[int, AccountToImport | Exception]]:

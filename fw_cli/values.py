@@ -74,8 +74,8 @@ class EventName(Utf8):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
         """Return the subscribed events that begin as typed; none if there is no usable site."""
-        found = _stored(ctx, "Webhook", "custom_event", incomplete)
-        return [CompletionItem(event) for event in sorted(found)]
+        events = _stored(ctx, "Webhook", "custom_event", incomplete)
+        return [CompletionItem(event) for event in sorted(events)]
 
 
 class AnyCase(click.Choice[str]):
@@ -195,16 +195,16 @@ def require_known(fw: Fw, doctype: str, name: str) -> str:
     return name
 
 
-def require_webhook(fw: Fw, given: str) -> str:
-    """Return the name of the Webhook that has the given name, or else alone the given title.
+def require_webhook(fw: Fw, name_or_title: str) -> str:
+    """Return the name of the Webhook with this name, or else of the only one with this title.
 
     Raises: CommandFailed suggesting the nearest.
     """
-    if fw.exists("Webhook", given) is None:
-        titled = fw.get_all("Webhook", {"title": given}, ["name"], limit=2)
+    if fw.exists("Webhook", name_or_title) is None:
+        titled = fw.get_all("Webhook", {"title": name_or_title}, ["name"], limit=2)
         if len(titled) == 1:
             return str(titled[0]["name"])
-    return require_known(fw, "Webhook", given)
+    return require_known(fw, "Webhook", name_or_title)
 
 
 def require_webhook_on_record(fw: Fw, name: str) -> None:
@@ -227,9 +227,9 @@ def require_doctype_on_record(fw: Fw, doctype: str) -> None:
 
 def require_doctype(fw: Fw, doctype: str) -> None:
     """Check that a DocType exists. Raises: CommandFailed suggesting the nearest."""
-    known = fw.documents.registry.metas
-    if doctype not in known:
-        near = suggestion(doctype, [name for name, meta in known.items() if not meta.child])
+    metas = fw.documents.registry.metas
+    if doctype not in metas:
+        near = suggestion(doctype, [name for name, meta in metas.items() if not meta.child])
         raise CommandFailed(f"There is no DocType {doctype[:140]}.{near}")
 
 
@@ -288,8 +288,8 @@ def known_user(site: Site, fw: Fw, user: str) -> Any:
         return find_user(fw, site.accounts, user)
     except NotFoundError as error:
         rows = fw.get_all("User", fields=["name", "email"], limit=_MAX_COMPARED_NAMES)
-        known = [row[field] for row in rows for field in ("name", "email")]
-        raise CommandFailed(f"{error}{suggestion(user, known)}") from None
+        identifiers = [row[field] for row in rows for field in ("name", "email")]
+        raise CommandFailed(f"{error}{suggestion(user, identifiers)}") from None
 
 
 def user_on_record(site: Site, fw: Fw, user: str, *, on_record: bool) -> str:
@@ -300,17 +300,17 @@ def user_on_record(site: Site, fw: Fw, user: str, *, on_record: bool) -> str:
     return user if on_record or user in _BUILT_IN else str(known_user(site, fw, user).name)
 
 
-def suggestion(given: str, known: list[str]) -> str:
-    """Return a sentence with the known names that resemble `given`, after a space; empty if there
+def suggestion(typed: str, candidates: list[str]) -> str:
+    """Return a sentence with the candidates that resemble `typed`, after a space; empty if there
     is none."""
-    return _suggestion(given, [(each, each) for each in known])
+    return _suggestion(typed, [(each, each) for each in candidates])
 
 
-def _suggestion(given: str, known: list[tuple[str, str]], cutoff: float = _ALIKE) -> str:
-    """Return a suggestion; each known name is given with the text that the sentence shows."""
+def _suggestion(typed: str, candidates: list[tuple[str, str]], cutoff: float = _ALIKE) -> str:
+    """Return a suggestion; each candidate is a name with the text that the sentence shows."""
     shown: dict[str, list[str]] = {}
-    for name, text in known:
+    for name, text in candidates:
         shown.setdefault(name.lower(), []).append(text)
-    near = get_close_matches(given.lower(), shown, n=_MAX_SUGGESTIONS, cutoff=cutoff)
+    near = get_close_matches(typed.lower(), shown, n=_MAX_SUGGESTIONS, cutoff=cutoff)
     texts = dict.fromkeys(text for each in near for text in shown[each])
     return f" Did you mean {' or '.join(list(texts)[:_MAX_SUGGESTIONS])}?" if near else ""

@@ -87,32 +87,32 @@ def rekey(
     with nullcontext() if dry_run else service_stopped(context, "changing the key"):
         keys = RotationKeys(context, old_key_file, new_key_file)
         if dry_run:
-            found = _count(context, keys)
-            show([vars(each) for each in found.fields], _COLUMNS, json=as_json)
-            _report_lost(found.lost)
+            counts = _count(context, keys)
+            show([vars(each) for each in counts.fields], _COLUMNS, json=as_json)
+            _report_lost(counts.lost)
             return
         keys.check_old_file()
         _require_no_other_nodes(context)
         if backup is not None:
             copy_store(context, backup, silent=as_json)
             _require_no_other_nodes(context)  # for a large store the copy takes minutes
-        moved, found = _move(context, keys, leave_unreadable=leave_unreadable)
+        moved, counts = _move(context, keys, leave_unreadable=leave_unreadable)
         keys.put_in_place()
     if as_json:
-        _report_lost(found.lost)
+        _report_lost(counts.lost)
         show_json(
             {
                 "reencrypted": moved,
-                "alreadyNew": found.new,
-                "unreadable": len(found.lost),
+                "alreadyNew": counts.new,
+                "unreadable": len(counts.lost),
                 "backup": None if backup is None else str(context.cwd / backup),
                 "next": keys.advice,
             }
         )
         return
-    already = f", {found.new} already had the new key" if found.new else ""
+    already = f", {counts.new} already had the new key" if counts.new else ""
     click.echo(f"re-encrypted {counted(moved, 'value')} with the new key{already}")
-    _report_lost(found.lost)
+    _report_lost(counts.lost)
     click.echo(keys.advice)
 
 
@@ -224,10 +224,10 @@ def _move(
     context: CommandContext, keys: RotationKeys, *, leave_unreadable: bool
 ) -> tuple[int, Count]:
     async def use(rekeying: Rekeying) -> tuple[int, Count]:
-        found = await rekeying.count()
-        if found.lost and not found.old and not found.new and not leave_unreadable:
+        counts = await rekeying.count()
+        if counts.lost and not counts.old and not counts.new and not leave_unreadable:
             raise CommandFailed(
-                f"none of the {len(found.lost)} stored values can be decrypted with the old "
+                f"none of the {len(counts.lost)} stored values can be decrypted with the old "
                 "key: is it the right one? --leave-unreadable continues and leaves them "
                 "unreadable"
             )
@@ -236,10 +236,10 @@ def _move(
         def moved(number: int) -> None:
             nonlocal done
             done += number
-            advance(done, found.old)
+            advance(done, counts.old)
 
         await rekeying.run(moved)
-        return done, found
+        return done, counts
 
     with progress("re-encrypting stored values") as advance:
         return _rekeying(context, keys.old, keys.new, use)

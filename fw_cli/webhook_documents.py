@@ -17,7 +17,7 @@ from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
-from fw_cli.secret_input import secret_options, taken_secret, warn_of_short
+from fw_cli.secret_input import read_secret, secret_options, warn_of_short
 from fw_cli.values import (
     EVENT,
     UTF8,
@@ -148,7 +148,7 @@ def add(
         raise click.UsageError("Give the events: --event, or --doctype with --on.")
     if name is not None:
         values["name"] = name
-    secret = taken_secret(context, from_stdin=secret_stdin, variable=secret_env)
+    secret = read_secret(context, from_stdin=secret_stdin, variable=secret_env)
 
     async def make(site: Site) -> tuple[str, str | None]:
         from fw_actors.documents import rest
@@ -160,12 +160,12 @@ def add(
         def insert(fw: Fw) -> tuple[str, str | None]:
             _require_doctype_of(fw, values)
             stored = rest.insert(fw, DOCTYPE, values)
-            return stored["name"], _doubt(fw, stored)
+            return stored["name"], _event_warning(fw, stored)
 
         return await site.write(ADMINISTRATOR, insert)
 
-    made, doubt = context.on_site(make)
-    _warn(doubt)
+    made, event_warning = context.on_site(make)
+    _print_warning(event_warning)
     if secret is not None:
         warn_of_short(secret)
     _warn_of_refused_address(context, url)
@@ -193,18 +193,18 @@ def _warn_of_refused_address(context: CommandContext, url: str) -> None:
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that the options give. Raises: click.UsageError."""
     moments, more = options["moments"], options["more"]
-    given = {n: v for n, v in options.items() if n not in ("moments", "more") and v is not None}
-    if "custom_event" in given and ("webhook_doctype" in given or moments):
+    fields = {n: v for n, v in options.items() if n not in ("moments", "more") and v is not None}
+    if "custom_event" in fields and ("webhook_doctype" in fields or moments):
         raise click.UsageError(
             "--event selects custom events; --doctype and --on select document events."
         )
-    if "custom_event" in given:
-        given |= {"event_type": "Custom"}
-    elif "webhook_doctype" in given or moments:
-        given |= {"event_type": "Document"}
+    if "custom_event" in fields:
+        fields |= {"event_type": "Custom"}
+    elif "webhook_doctype" in fields or moments:
+        fields |= {"event_type": "Document"}
     if moments:
-        given |= {field: int(moment in moments) for moment, field in MOMENTS.items()}
-    return given | dict(map(_assignment, more))
+        fields |= {field: int(moment in moments) for moment, field in MOMENTS.items()}
+    return fields | dict(map(_assignment, more))
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -253,7 +253,7 @@ def show_webhooks(context: CommandContext, webhook: str | None, as_json: bool) -
         else:
             names = [require_webhook(fw, webhook)]
         health = health_of(fw.tx, names, service)
-        return [_shown(rest.read(fw, DOCTYPE, name), health[name]) for name in names]
+        return [_webhook_as_json(rest.read(fw, DOCTYPE, name), health[name]) for name in names]
 
     rows = context.read(read)
     if webhook is None:
@@ -265,7 +265,7 @@ def show_webhooks(context: CommandContext, webhook: str | None, as_json: bool) -
         show(facts, {"field": "Field", "value": "Value"}, json=False)
 
 
-def _shown(values: Mapping[str, Any], health: Any) -> dict[str, Any]:
+def _webhook_as_json(values: Mapping[str, Any], health: Any) -> dict[str, Any]:
     """Return a Webhook and its state as rows of JSON."""
     from fw_actors.documents.fields import iso
 
@@ -353,9 +353,9 @@ def _save(
     def write(_site: Site, fw: Fw) -> str | None:
         name = require_known(fw, DOCTYPE, webhook)
         _require_doctype_of(fw, values)
-        return _doubt(fw, rest.save(fw, DOCTYPE, name, values))
+        return _event_warning(fw, rest.save(fw, DOCTYPE, name, values))
 
-    _warn(context.write(write))
+    _print_warning(context.write(write))
     _show_result(context, {"name": webhook}, f"{done} the Webhook {webhook}", as_json=as_json)
 
 
@@ -394,7 +394,7 @@ def rotate_secret(
     receiver that still has the old secret refuses them, and they are retried. With --overlap they
     are also signed with the old secret for that many hours, and a receiver may have either.
     """
-    secret = taken_secret(context, from_stdin=secret_stdin, variable=secret_env)
+    secret = read_secret(context, from_stdin=secret_stdin, variable=secret_env)
     context.read(lambda site, fw: require_known(fw, DOCTYPE, webhook))
     confirm(f"Replace the signing secret of {webhook}?", yes=yes)
     made: list[str] = []
@@ -444,15 +444,15 @@ COMMANDS: Final[Sequence[click.Command]] = (
 )
 
 
-def _doubt(fw: Fw, stored: Mapping[str, Any]) -> str | None:
+def _event_warning(fw: Fw, stored: Mapping[str, Any]) -> str | None:
     from fw_actors.webhooks.subscriptions import never_occurring
 
     return never_occurring(fw.documents.registry, stored)
 
 
-def _warn(doubt: str | None) -> None:
-    if doubt is not None:
-        click.echo(f"warning: {doubt}", err=True)
+def _print_warning(event_warning: str | None) -> None:
+    if event_warning is not None:
+        click.echo(f"warning: {event_warning}", err=True)
 
 
 def _show_result(

@@ -109,19 +109,21 @@ def list_deliveries(
 
     def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
         fields = ["response_status" if key == "responseStatus" else key for key in _COLUMNS]
-        found = fw.get_list(
+        documents = fw.get_list(
             "Webhook Delivery", filters, fields, order_by="creation desc, name desc", limit=limit
         )
-        if webhook is not None and not found:  # a deleted Webhook may have deliveries
+        if webhook is not None and not documents:  # a deleted Webhook may have deliveries
             require_known(fw, "Webhook", webhook)
         # The keys of `_COLUMNS` are in the order of `fields`.
-        rows = [dict(zip(_COLUMNS, (row[field] for field in fields), strict=True)) for row in found]
+        rows = [
+            dict(zip(_COLUMNS, (row[field] for field in fields), strict=True)) for row in documents
+        ]
         if not as_json:  # the keys of JSON are fixed (C-115): programs identify a Webhook by its id
             labels = labels_of(fw.tx, (row["webhook"] for row in rows))
             for row in rows:
-                row["webhook"] = _called(row["webhook"], labels.get(row["webhook"]))
+                row["webhook"] = _name_with_label(row["webhook"], labels.get(row["webhook"]))
         if attempts:
-            recorded = _recorded(fw, [row["name"] for row in rows])
+            recorded = _recorded_attempts(fw, [row["name"] for row in rows])
             for row in rows:
                 row["recorded"] = recorded[row["name"]]
         return rows
@@ -134,17 +136,19 @@ def list_deliveries(
         show(rows, _COLUMNS, json=as_json)
 
 
-def _called(webhook: str, label: str | None) -> str:
+def _name_with_label(webhook: str, label: str | None) -> str:
     """Return a Webhook's label with its id; only the id of a deleted one."""
     return webhook if label is None else f"{label} ({webhook})"
 
 
-def _recorded(fw: Fw, deliveries: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+def _recorded_attempts(fw: Fw, deliveries: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     from fw_actors.webhooks.attempts import attempts_of_each
     from fw_actors.webhooks.diagnostics import attempt_as_json
 
-    found = attempts_of_each(fw.tx, deliveries)
-    return {name: [attempt_as_json(each) for each in attempts] for name, attempts in found.items()}
+    by_delivery = attempts_of_each(fw.tx, deliveries)
+    return {
+        name: [attempt_as_json(each) for each in attempts] for name, attempts in by_delivery.items()
+    }
 
 
 def _attempt_row(delivery: str, attempt: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +176,7 @@ def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
     def read(site: Site, fw: Fw) -> tuple[DeliveryReport, str]:
         report = delivery_report(fw, require_known(fw, "Webhook Delivery", delivery))
         webhook = fw.get_doc("Webhook Delivery", delivery).webhook
-        return report, _called(webhook, labels_of(fw.tx, [webhook]).get(webhook))
+        return report, _name_with_label(webhook, labels_of(fw.tx, [webhook]).get(webhook))
 
     report, webhook = context.read(read)
     service = service_state(context.config)
@@ -218,7 +222,7 @@ def pause(context: CommandContext, webhook: str, duration: int | None, as_json: 
     def change(site: Site, fw: Fw) -> WebhookPause | FwError:
         return site.pauses.pause(fw, require_known(fw, "Webhook", webhook), duration)
 
-    changed = _changed(context, change)
+    changed = _carry_out(context, change)
     if as_json:
         _show_pause(changed)
     else:
@@ -243,7 +247,7 @@ def resume(context: CommandContext, webhook: str, as_json: bool) -> None:
         before[:] = [(pause_of(fw.tx, name).paused, enabled)]
         return site.pauses.resume(fw, name)
 
-    changed = _changed(context, change)
+    changed = _carry_out(context, change)
     if as_json:
         _show_pause(changed)
         return
@@ -256,7 +260,7 @@ def resume(context: CommandContext, webhook: str, as_json: bool) -> None:
         say(f"resumed {webhook}. It is disabled, so its waiting deliveries fail.")
 
 
-def _changed(
+def _carry_out(
     context: CommandContext, change: Callable[[Site, Fw], WebhookPause | FwError]
 ) -> WebhookPause:
     """Carry out a pause or its end. Raises: NotFoundError."""
@@ -320,5 +324,5 @@ def _show_result(result: TestEventResult) -> None:
     steps = {
         "dns": times.dns, "connect": times.connect, "tls": times.tls, "response": times.answer,
     }  # fmt: skip
-    taken = ", ".join(f"{name} {ms:.1f} ms" for name, ms in steps.items() if ms)
-    click.echo(f"{result.status or 'no response'}{taken and f' ({taken})'}")
+    durations = ", ".join(f"{name} {ms:.1f} ms" for name, ms in steps.items() if ms)
+    click.echo(f"{result.status or 'no response'}{durations and f' ({durations})'}")
