@@ -98,13 +98,13 @@ class AsyncDocumentCalls:
         position: ListPosition | None = ListPosition(doctype, filters, names, order_by, page)
         while position is not None:
             try:
-                found = await self._client.run(position.call())
+                current = await self._client.run(position.call())
             except Invalid as refusal:
                 position = position.after_refusal(refusal)
                 continue
-            for row in found.rows:
+            for row in current.rows:
                 yield position.shown(row)
-            position = position.after(found)
+            position = position.after(current)
 
     async def get(self, doctype: str, name: str) -> Document:
         """Return a document. Raises: NotFound."""
@@ -295,13 +295,13 @@ class AsyncWebhookCalls:
         Attempts that end meanwhile are not included.
         """
         conditions = calls.AttemptConditions(webhook, result, response_status, error, since, until)
-        found = await self._client.run(calls.attempts(conditions, page, None))
+        current = await self._client.run(calls.attempts(conditions, page, None))
         while True:
-            for attempt in found.attempts:
+            for attempt in current.attempts:
                 yield attempt
-            if found.next is None:
+            if current.next is None:
                 return
-            found = await self._client.run(calls.attempts(conditions, page, found.next))
+            current = await self._client.run(calls.attempts(conditions, page, current.next))
 
     async def test(self, webhook: str) -> TestEvent:
         """Send a test event now; the failure of a receiver is a result, not an error."""
@@ -393,11 +393,11 @@ class AsyncJobCalls:
     ) -> AsyncIterator[JobInfo]:
         """Iterate over all matching jobs, filtered as by `list`, newest first."""
         conditions = calls.JobConditions(queue, state, function, user)
-        found = await self._client.run(calls.list_jobs(conditions, page, None))
-        while found:
-            for job in found:
+        current = await self._client.run(calls.list_jobs(conditions, page, None))
+        while current:
+            for job in current:
                 yield job
-            found = await self._client.run(calls.list_jobs(conditions, page, found[-1].id))
+            current = await self._client.run(calls.list_jobs(conditions, page, current[-1].id))
 
     async def retry(self, job: int) -> None:
         """Make a failed or scheduled job due now. Raises: NotFound, Conflict."""

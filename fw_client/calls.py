@@ -57,10 +57,10 @@ def _nothing(answer: object) -> None:
 
 
 def _session_id(headers: Mapping[str, str]) -> str:
-    found = _SID.search(headers["set-cookie"])
-    if found is None:
+    match = _SID.search(headers["set-cookie"])
+    if match is None:
         raise ValueError("the response does not set the cookie sid")
-    return found[1]
+    return match[1]
 
 
 def _operation(
@@ -206,8 +206,8 @@ def _resource(doctype: str, name: str | None = None, act: str = "") -> str:
 
 
 def _data(answer: Any) -> Document:
-    found: Document = answer["data"]
-    return found
+    document: Document = answer["data"]
+    return document
 
 
 def _page(answer: Any) -> DocumentPage:

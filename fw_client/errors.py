@@ -75,8 +75,8 @@ class ApiError(FwClientError):
     @property
     def field(self) -> str | None:
         """The argument or field at fault, if the service named one."""
-        found = self.extra.get("field")
-        return found if isinstance(found, str) else None
+        name = self.extra.get("field")
+        return name if isinstance(name, str) else None
 
 
 class BadCall(ApiError):

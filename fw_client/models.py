@@ -14,8 +14,8 @@ Document = dict[str, Any]
 """A document as sent by the service: its fields by name."""
 
 
-def _time(given: str | None) -> datetime | None:
-    return None if given is None else datetime.fromisoformat(given)
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 _READ: Final = "read"
@@ -199,10 +199,10 @@ class AttemptInfoPage:
     newest_only: bool
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> AttemptInfoPage:
+    def read(cls, content: Mapping[str, Any]) -> AttemptInfoPage:
         """Return the page in a response. Raises: as `read_model`."""
-        found = tuple(read_model(AttemptInfo, each) for each in given["attempts"])
-        return cls(found, given["next"], given["newestOnly"])
+        attempts = tuple(read_model(AttemptInfo, each) for each in content["attempts"])
+        return cls(attempts, content["next"], content["newestOnly"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ class JobInfo:
     error: str | None
 
 
-def read_model(kind: type[T], given: Mapping[str, Any]) -> T:
+def read_model(kind: type[T], content: Mapping[str, Any]) -> T:
     """Create a model from a response; unknown fields of the response are ignored.
 
     Raises: TypeError, ValueError for a response with a missing or malformed field.
@@ -269,9 +269,9 @@ def read_model(kind: type[T], given: Mapping[str, Any]) -> T:
     values = {}
     for each in fields(kind):  # type: ignore[arg-type]  # they are all dataclasses
         key = _camel(each.name)
-        if key in given:
+        if key in content:
             read = each.metadata.get(_READ)
-            values[each.name] = given[key] if read is None else read(given[key])
+            values[each.name] = content[key] if read is None else read(content[key])
     return kind(**values)
 
 

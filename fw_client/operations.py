@@ -97,13 +97,13 @@ class DocumentCalls:
         position: ListPosition | None = ListPosition(doctype, filters, names, order_by, page)
         while position is not None:
             try:
-                found = self._client.run(position.call())
+                current = self._client.run(position.call())
             except Invalid as refusal:
                 position = position.after_refusal(refusal)
                 continue
-            for row in found.rows:
+            for row in current.rows:
                 yield position.shown(row)
-            position = position.after(found)
+            position = position.after(current)
 
     def get(self, doctype: str, name: str) -> Document:
         """Return a document. Raises: NotFound."""
@@ -292,12 +292,12 @@ class WebhookCalls:
         Attempts that end meanwhile are not included.
         """
         conditions = calls.AttemptConditions(webhook, result, response_status, error, since, until)
-        found = self._client.run(calls.attempts(conditions, page, None))
+        current = self._client.run(calls.attempts(conditions, page, None))
         while True:
-            yield from found.attempts
-            if found.next is None:
+            yield from current.attempts
+            if current.next is None:
                 return
-            found = self._client.run(calls.attempts(conditions, page, found.next))
+            current = self._client.run(calls.attempts(conditions, page, current.next))
 
     def test(self, webhook: str) -> TestEvent:
         """Send a test event now; the failure of a receiver is a result, not an error."""
@@ -389,10 +389,10 @@ class JobCalls:
     ) -> Iterator[JobInfo]:
         """Iterate over all matching jobs, filtered as by `list`, newest first."""
         conditions = calls.JobConditions(queue, state, function, user)
-        found = self._client.run(calls.list_jobs(conditions, page, None))
-        while found:
-            yield from found
-            found = self._client.run(calls.list_jobs(conditions, page, found[-1].id))
+        current = self._client.run(calls.list_jobs(conditions, page, None))
+        while current:
+            yield from current
+            current = self._client.run(calls.list_jobs(conditions, page, current[-1].id))
 
     def retry(self, job: int) -> None:
         """Make a failed or scheduled job due now. Raises: NotFound, Conflict."""

@@ -172,8 +172,8 @@ class SeenInSqlite:
             connection.execute(_FORGET, (now - self._keep,))
             if connection.execute(_CLAIM, values).rowcount == 1:
                 return SeenClaim(ClaimResult.CLAIMED, token)
-            found = connection.execute("SELECT done_at FROM fw_received WHERE id = ?", (name,))
-            row = found.fetchone()
+            cursor = connection.execute("SELECT done_at FROM fw_received WHERE id = ?", (name,))
+            row = cursor.fetchone()
             done = row is not None and row[0] is not None
             if not done:
                 latest = now + lease + MAX_AHEAD_SECONDS

@@ -91,11 +91,11 @@ def verify(
     if abs(now - int(timestamp)) > tolerance:
         raise NotGenuine(f"webhook-timestamp is more than {tolerance:g} s off.")
     signed = f"{name}.{timestamp}.".encode() + body
-    given = headers.get("webhook-signature", "").encode().split(b" ", MAX_SIGNATURES)
+    signatures = headers.get("webhook-signature", "").encode().split(b" ", MAX_SIGNATURES)
     genuine = False
     for key in keys:
         expected = b"v1," + base64.b64encode(hmac.digest(key, signed, "sha256"))
-        for each in given[:MAX_SIGNATURES]:
+        for each in signatures[:MAX_SIGNATURES]:
             genuine |= hmac.compare_digest(expected, each)
     if not genuine:
         raise NotGenuine("No signature matches.")
