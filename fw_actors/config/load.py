@@ -160,7 +160,7 @@ def read_deployment(env: Environment) -> Deployment:
     )
     bind_host, bind_port = env.take("FW_BIND", parsing.bind, DEFAULT_BIND)
     clock_offset = env.take("FW_CLOCK_OFFSET", parsing.clock_offset, 0.0)
-    if env.given("FW_CLOCK_OFFSET") and mode != "development":
+    if env.raw_value("FW_CLOCK_OFFSET") and mode != "development":
         env.refuse("FW_CLOCK_OFFSET", "is for FW_MODE=development only")
     return Deployment(
         public_url=env.take("FW_PUBLIC_URL", parsing.public_url, None),
@@ -188,7 +188,7 @@ def read_mail(env: Environment) -> Mail:
     )
     if transport == "smtp":
         _validate_smtp(env)
-    if transport == "method" and not env.given("FW_MAIL_METHOD"):
+    if transport == "method" and not env.raw_value("FW_MAIL_METHOD"):
         env.refuse("FW_MAIL_METHOD", "must name a function with FW_MAIL_TRANSPORT=method")
     return Mail(
         transport=transport,
@@ -209,7 +209,7 @@ def read_login(env: Environment, file: LoginPolicy) -> LoginPolicy:
     line break.
     """
     notice = _login(env, "FW_LOGIN_NOTICE", "notice", file.notice)
-    if notice is not None and env.given("FW_LOGIN_NOTICE"):
+    if notice is not None and env.raw_value("FW_LOGIN_NOTICE"):
         notice = notice.replace("\\n", "\n")
     return LoginPolicy(
         notice=notice,
@@ -219,14 +219,14 @@ def read_login(env: Environment, file: LoginPolicy) -> LoginPolicy:
 
 
 def _login(env: Environment, variable: str, key: str, in_file: str | None) -> str | None:
-    if env.given(variable) is None:
+    if env.raw_value(variable) is None:
         return in_file or None
     return env.take_verbatim(variable, key_of("login", key).kind)
 
 
 def _validate_smtp(env: Environment) -> None:
-    if not env.given("FW_SMTP_HOST"):
+    if not env.raw_value("FW_SMTP_HOST"):
         env.refuse("FW_SMTP_HOST", "must name the server with FW_MAIL_TRANSPORT=smtp")
     for one, other in (("USER", "PASSWORD"), ("PASSWORD", "USER")):
-        if env.given(f"FW_SMTP_{one}") and not env.given(f"FW_SMTP_{other}"):
+        if env.raw_value(f"FW_SMTP_{one}") and not env.raw_value(f"FW_SMTP_{other}"):
             env.refuse(f"FW_SMTP_{other}", f"must be set together with FW_SMTP_{one}")

@@ -280,21 +280,21 @@ class Config:
     @property
     def outgoing(self) -> OutgoingPolicy:
         """The policy for the addresses of receivers."""
-        given = self.ops.outgoing
-        networks = tuple(map(ip_network, given.allow))
-        return OutgoingPolicy(given.private, networks, self.deployment.bind_port)
+        settings = self.ops.outgoing
+        networks = tuple(map(ip_network, settings.allow))
+        return OutgoingPolicy(settings.private, networks, self.deployment.bind_port)
 
     @property
     def egress_proxy(self) -> EgressProxy | None:
         """The proxy for deliveries; None: send directly."""
-        given = self.ops.outgoing
-        if given.proxy is None:
+        settings = self.ops.outgoing
+        if settings.proxy is None:
             return None
-        url = urlsplit(given.proxy)
+        url = urlsplit(settings.proxy)
         assert url.hostname is not None
         assert url.port is not None
         credentials = self.deployment.proxy_credentials
-        return EgressProxy(url.hostname, url.port, credentials, given.proxy_except)
+        return EgressProxy(url.hostname, url.port, credentials, settings.proxy_except)
 
     def for_process(self, place: ProcessPlace) -> Config:
         """Return the configuration of one process of the service, with its parts of the limits."""

@@ -73,10 +73,10 @@ def one_of(*choices: Word) -> Callable[[str], Word]:
     by_name: dict[str, Word] = {choice: choice for choice in choices}
 
     def parse(text: str) -> Word:
-        found = by_name.get(text.lower())
-        if found is None:
+        word = by_name.get(text.lower())
+        if word is None:
             raise UnusableValueError(f"must be one of {', '.join(choices)}, not {text[:40]!a}")
-        return found
+        return word
 
     return parse
 
@@ -385,7 +385,7 @@ class Environment:
         self._sources = (Source("environment", process), file)
         self.problems: list[str] = []
 
-    def given(self, name: str) -> str | None:
+    def raw_value(self, name: str) -> str | None:
         """Return a variable's unparsed value: "" if it is switched off, None if it is unset."""
         source = self._source_of(name)
         return None if source is None else source.values[name]
@@ -395,7 +395,7 @@ class Environment:
 
         An UnusableValueError of `parse` is recorded as a problem.
         """
-        value = self.given(name)
+        value = self.raw_value(name)
         if not value:
             return default
         try:
@@ -407,7 +407,7 @@ class Environment:
 
     def take_verbatim(self, name: str, kind: Kind) -> str | None:
         """Return a variable's value unchanged; None if it is unset or not of this kind."""
-        value = self.given(name)
+        value = self.raw_value(name)
         if not value:
             return None
         problem = kind.problem(value)
@@ -448,9 +448,9 @@ class Environment:
     def client_certificates(self, folder: Path) -> dict[str, ClientCertificate]:
         """Return FW_CLIENT_CERT_* with their keys; the paths are relative to the site's folder."""
         process, file = self._sources
-        given = {**file.values, **process.values}
-        found = {}
-        for variable, path in sorted(given.items()):
+        variables = {**file.values, **process.values}
+        certificates = {}
+        for variable, path in sorted(variables.items()):
             named = _CERTIFICATE.match(variable)
             if named is None or not path:
                 continue
@@ -458,22 +458,22 @@ class Environment:
             if "\0" in path or not _is_utf_8(path):
                 self.refuse(variable, "must be a path")
             elif kind == "CERT":
-                key = given.get(f"FW_CLIENT_KEY_{name}") or path
-                found[name] = ClientCertificate(name, folder / path, folder / key)
-            elif not given.get(f"FW_CLIENT_CERT_{name}"):
+                key = variables.get(f"FW_CLIENT_KEY_{name}") or path
+                certificates[name] = ClientCertificate(name, folder / path, folder / key)
+            elif not variables.get(f"FW_CLIENT_CERT_{name}"):
                 self.refuse(variable, f"needs FW_CLIENT_CERT_{name} beside it")
-        return found
+        return certificates
 
     def _key_file(self, folder: Path) -> Path | None:
         """Return the file that has the key; None if the environment has it, or there is none."""
         process = self._sources[0].values
         named, credential = process.get(KEY_FILE_VARIABLE), credential_file(process)
-        given = {
+        sources = {
             KEY_VARIABLE: process.get(KEY_VARIABLE),
             KEY_FILE_VARIABLE: named,
             f"systemd's credential {CREDENTIAL}": credential,
         }
-        several = [name for name, value in given.items() if value]
+        several = [name for name, value in sources.items() if value]
         if len(several) > 1:
             self.problems.append(
                 f"{self._sources[0].label}: the key is given by {' and '.join(several)}; "
@@ -512,9 +512,10 @@ class Environment:
             for name in sorted(source.values):
                 if name.startswith(_PREFIX) and not _is_known(name):
                     # Without the prefix, which makes short names resemble each other.
-                    known = (*VARIABLES, KEY_VARIABLE, KEY_FILE_VARIABLE)
+                    variables = (*VARIABLES, KEY_VARIABLE, KEY_FILE_VARIABLE)
                     near = nearest(
-                        name.removeprefix(_PREFIX), (each.removeprefix(_PREFIX) for each in known)
+                        name.removeprefix(_PREFIX),
+                        (each.removeprefix(_PREFIX) for each in variables),
                     )
                     offer = f"; did you mean {_PREFIX}{near}?" if near else ""
                     yield f"{source.label}: {_shown(name)} is unknown and ignored{offer}"

@@ -45,7 +45,7 @@ class WholeKind:
     def problem(self, value: object) -> str | None:
         if isinstance(value, int) and not isinstance(value, bool) and self._holds(value):
             return None
-        return f"must be a whole number from {self.low} to {self.high}, not {_given(value)}"
+        return f"must be a whole number from {self.low} to {self.high}, not {_value_or_kind(value)}"
 
     def _holds(self, value: int) -> bool:
         return self.low <= value <= self.high
@@ -64,7 +64,7 @@ class WholeOrWordKind:
             return None
         return (
             f'must be a whole number from {self.low} to {self.high}, or "{self.word}", '
-            f"not {_given(value)}"
+            f"not {_value_or_kind(value)}"
         )
 
 
@@ -78,7 +78,7 @@ class NumberKind:
     def problem(self, value: object) -> str | None:
         if isinstance(value, int | float) and not isinstance(value, bool) and self._holds(value):
             return None
-        return f"must be a number from {self.low:g} to {self.high:g}, not {_given(value)}"
+        return f"must be a number from {self.low:g} to {self.high:g}, not {_value_or_kind(value)}"
 
     def _holds(self, value: float) -> bool:
         return self.low <= value <= self.high
@@ -94,7 +94,7 @@ class FlagKind:
         if isinstance(value, bool) or (self.or_null and value is None):
             return None
         answers = "true, false or null" if self.or_null else "true or false"
-        return f"must be {answers}, not {_given(value)}"
+        return f"must be {answers}, not {_value_or_kind(value)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class TextKind:
 
     def problem(self, value: object) -> str | None:
         if not isinstance(value, str):
-            return f"must be text, not {_given(value)}"
+            return f"must be text, not {_value_or_kind(value)}"
         if len(value) > self.longest:
             return f"must have at most {self.longest:,} characters"
         if not self.blank and not value.strip():
@@ -127,7 +127,7 @@ class WordKind:
     def problem(self, value: object) -> str | None:
         if value in self.words:
             return None
-        return f"must be {' or '.join(map(json.dumps, self.words))}, not {_given(value)}"
+        return f"must be {' or '.join(map(json.dumps, self.words))}, not {_value_or_kind(value)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class NetworksKind:
 
     def problem(self, value: object) -> str | None:
         if not isinstance(value, list):
-            return f"must be a list of networks, not {_given(value)}"
+            return f"must be a list of networks, not {_value_or_kind(value)}"
         if len(value) > self.max_length:
             return f"must have at most {self.max_length} networks"
         for number, entry in enumerate(value, 1):
@@ -157,7 +157,7 @@ class HostsKind:
 
     def problem(self, value: object) -> str | None:
         if not isinstance(value, list):
-            return f"must be a list of hosts, not {_given(value)}"
+            return f"must be a list of hosts, not {_value_or_kind(value)}"
         if len(value) > self.max_length:
             return f"must have at most {self.max_length} hosts"
         for number, entry in enumerate(value, 1):
@@ -216,7 +216,7 @@ def kind_of(value: object) -> str:
             return "an object"
 
 
-def _given(value: object) -> str:
+def _value_or_kind(value: object) -> str:
     """Return a number, true, false or null itself; for any other value only its kind."""
     if value is None or isinstance(value, int | float):
         shown = json.dumps(value)
@@ -227,11 +227,11 @@ def _given(value: object) -> str:
 _MAX_COMPARED_CHARACTERS: Final = 80  # comparing costs the square of the length
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """Return the known name that is most like `name` in any case, None when none is like it."""
-    folded = {candidate.casefold(): candidate for candidate in known}
-    found = get_close_matches(name[:_MAX_COMPARED_CHARACTERS].casefold(), folded, n=1)
-    return folded[found[0]] if found else None
+    folded = {candidate.casefold(): candidate for candidate in candidates}
+    matches = get_close_matches(name[:_MAX_COMPARED_CHARACTERS].casefold(), folded, n=1)
+    return folded[matches[0]] if matches else None
 
 
 AUTO: Final = "auto"
@@ -344,8 +344,8 @@ def parse_policy(text: str) -> ParsedPolicy:
     if not isinstance(document, dict):
         problems.append(f"the file must contain an object, not {kind_of(document)}")
         document = {}
-    known = (*SECTIONS, APPS)
-    problems += [_unknown(name, "", known) for name in document if name not in known]
+    allowed = (*SECTIONS, APPS)
+    problems += [_unknown(name, "", allowed) for name in document if name not in allowed]
     sections = {
         name: _parse_section(name, keys, document.get(name, {}), problems)
         for name, keys in SECTIONS.items()
@@ -361,25 +361,25 @@ def key_of(section: str, name: str) -> Key:
 
 def keys_of(section: str) -> list[tuple[str, Key]]:
     """Return the keys of a section with their paths in it, those of groups as `group.key`."""
-    found: list[tuple[str, Key]] = []
+    keys: list[tuple[str, Key]] = []
     for entry in SECTIONS[section]:
         if isinstance(entry, Group):
-            found += [(f"{entry.name}.{key.name}", key) for key in entry.keys]
+            keys += [(f"{entry.name}.{key.name}", key) for key in entry.keys]
         else:
-            found.append((entry.name, entry))
-    return found
+            keys.append((entry.name, entry))
+    return keys
 
 
 def _decode(text: str, problems: list[str]) -> object:
     """Decode JSON; a duplicate key in an object is a problem, and NaN is invalid."""
 
     def unique_pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found: dict[str, object] = {}
+        members: dict[str, object] = {}
         for name, value in pairs:
-            if name in found:
+            if name in members:
                 problems.append(f"{_shown(name)} is defined twice")
-            found[name] = value
-        return found
+            members[name] = value
+        return members
 
     def refuse_constant(name: str) -> object:
         raise ValueError(f"{name} is not a number")
@@ -396,34 +396,34 @@ def _decode(text: str, problems: list[str]) -> object:
 
 
 def _parse_section(
-    name: str, keys: tuple[Key | Group, ...], given: object, problems: list[str]
+    name: str, keys: tuple[Key | Group, ...], content: object, problems: list[str]
 ) -> dict[str, object]:
     values: dict[str, object] = {key.name: key.default for key in keys if isinstance(key, Key)}
-    known = [key.name for key in keys]
-    if not isinstance(given, dict):
-        problems.append(f"{name} must be an object, not {kind_of(given)}")
-        given = {}
-    problems += [_unknown(key, f"{name}.", known) for key in given if key not in known]
+    allowed = [key.name for key in keys]
+    if not isinstance(content, dict):
+        problems.append(f"{name} must be an object, not {kind_of(content)}")
+        content = {}
+    problems += [_unknown(key, f"{name}.", allowed) for key in content if key not in allowed]
     for key in keys:
         if isinstance(key, Group):
-            part = given.get(key.name, {})
+            part = content.get(key.name, {})
             values[key.name] = _parse_section(f"{name}.{key.name}", key.keys, part, problems)
-        elif key.name in given:
-            problem = key.kind.problem(given[key.name])
+        elif key.name in content:
+            problem = key.kind.problem(content[key.name])
             if problem is None:
-                values[key.name] = given[key.name]
+                values[key.name] = content[key.name]
             else:
                 problems.append(f"{name}.{key.name} {problem}")
     return values
 
 
-def _parse_apps(given: object, problems: list[str]) -> tuple[str, ...]:
+def _parse_apps(value: object, problems: list[str]) -> tuple[str, ...]:
     """Check the list of modules; none may have a name that hides one of ours."""
-    if not isinstance(given, list):
-        problems.append(f"{APPS} must be a list of modules, not {kind_of(given)}")
+    if not isinstance(value, list):
+        problems.append(f"{APPS} must be a list of modules, not {kind_of(value)}")
         return ()
     apps: list[str] = []
-    for number, app in enumerate(given, 1):
+    for number, app in enumerate(value, 1):
         problem = _app_problem(app, apps)
         if problem is None:
             apps.append(app)
@@ -451,9 +451,9 @@ def _app_problem(app: object, before: list[str]) -> str | None:
     return None
 
 
-def _unknown(name: str, where: str, known: Iterable[str]) -> str:
+def _unknown(name: str, where: str, allowed: Iterable[str]) -> str:
     """Return the sentence about an unknown key, with the nearest known one."""
-    near = nearest(name, known)
+    near = nearest(name, allowed)
     if near is None:
         homes = {
             key.name: f"{section}.{path}" for section in SECTIONS for path, key in keys_of(section)
@@ -462,7 +462,7 @@ def _unknown(name: str, where: str, known: Iterable[str]) -> str:
         near = None if elsewhere is None else homes[elsewhere]
     else:
         near = f"{where}{near}"
-    offer = f"did you mean {near}?" if near else f"known are {', '.join(known)}"
+    offer = f"did you mean {near}?" if near else f"known are {', '.join(allowed)}"
     return f"{where}{_shown(name)[1:-1]} is unknown; {offer}"
 
 

@@ -73,11 +73,11 @@ class BreachedPasswords:
         digest = hashlib.sha1(text, usedforsecurity=False).hexdigest().upper().encode()
         low, high = 0, self._size  # the line, if it is there, begins in [low, high)
         while low < high:
-            begin, end, found = self._line_around((low + high) // 2)
-            cut = digest[: len(found)]
-            if found == cut:
+            begin, end, line_hash = self._line_around((low + high) // 2)
+            cut = digest[: len(line_hash)]
+            if line_hash == cut:
                 return True
-            if found < cut:
+            if line_hash < cut:
                 low = end
             else:
                 high = begin

@@ -87,10 +87,10 @@ class ImportedHash:
         """
         scheme, parameters = self.cost.scheme, self.cost.parameters
         if scheme in (_BCRYPT, _BCRYPT_SHA256):
-            found = _bcrypt(scheme, password, self.digest)
+            computed = _bcrypt(scheme, password, self.digest)
         elif scheme == _SCRYPT:
             n, r, p = parameters
-            found = hashlib.scrypt(
+            computed = hashlib.scrypt(
                 password,
                 salt=self.salt,
                 n=n,
@@ -104,9 +104,9 @@ class ImportedHash:
             # limit of a hash and the cost of its decoy.
             digest = scheme.partition("-")[2]
             size = min(len(self.digest), _BLOCK_BYTES[digest])
-            found = hashlib.pbkdf2_hmac(digest, password, self.salt, parameters[0], dklen=size)
-            return hmac.compare_digest(found, self.digest[:size])
-        return hmac.compare_digest(found, self.digest)
+            computed = hashlib.pbkdf2_hmac(digest, password, self.salt, parameters[0], dklen=size)
+            return hmac.compare_digest(computed, self.digest[:size])
+        return hmac.compare_digest(computed, self.digest)
 
 
 def _scrypt_bytes(n: int, r: int, p: int) -> int:
@@ -129,9 +129,9 @@ def parse_imported(text: str) -> ImportedHash:
     for pattern, read in _FORMS:
         match = pattern.fullmatch(text)
         if match is not None:
-            found = read(match)
-            _check(found)
-            return found
+            parsed = read(match)
+            _check(parsed)
+            return parsed
     raise UnusableHashError(
         "the hash must be argon2, bcrypt ($2a$, $2b$, $2y$), scrypt, or PBKDF2 "
         "with SHA-1, SHA-256 or SHA-512"
@@ -146,14 +146,14 @@ def imported_or_none(text: str) -> ImportedHash | None:
         return None
 
 
-def _check(found: ImportedHash) -> None:
-    scheme, parameters = found.cost.scheme, found.cost.parameters
+def _check(parsed: ImportedHash) -> None:
+    scheme, parameters = parsed.cost.scheme, parsed.cost.parameters
     if scheme in (_BCRYPT, _BCRYPT_SHA256):
         if parameters[0] not in _BCRYPT_COSTS:
             low, high = _BCRYPT_COSTS[0], _BCRYPT_COSTS[-1]
             raise UnusableHashError(f"the cost of bcrypt must be between {low} and {high}")
         return
-    if len(found.digest) < _MIN_DIGEST_BYTES or not found.salt:
+    if len(parsed.digest) < _MIN_DIGEST_BYTES or not parsed.salt:
         raise UnusableHashError(
             f"the hash must have a salt, and a digest of at least {_MIN_DIGEST_BYTES} bytes"
         )
@@ -204,12 +204,12 @@ def _canonical_bcrypt(text: str) -> str:
     )
 
 
-def _pbkdf2(digest: str, iterations: str, salt: bytes, found: bytes) -> ImportedHash:
-    return ImportedHash(ImportedCost(f"{_PBKDF2}-{digest}", (int(iterations),)), salt, found)
+def _pbkdf2(digest: str, iterations: str, salt: bytes, hash_bytes: bytes) -> ImportedHash:
+    return ImportedHash(ImportedCost(f"{_PBKDF2}-{digest}", (int(iterations),)), salt, hash_bytes)
 
 
-def _scrypt(n: int, r: str, p: str, salt: bytes, found: bytes) -> ImportedHash:
-    return ImportedHash(ImportedCost(_SCRYPT, (n, int(r), int(p))), salt, found)
+def _scrypt(n: int, r: str, p: str, salt: bytes, hash_bytes: bytes) -> ImportedHash:
+    return ImportedHash(ImportedCost(_SCRYPT, (n, int(r), int(p))), salt, hash_bytes)
 
 
 _TWO: Final = r"(\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53})"

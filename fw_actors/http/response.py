@@ -176,8 +176,8 @@ def _framing(fields: list[tuple[bytes, bytes]]) -> list[bytes]:
         return [b"transfer-encoding: chunked"]
     lengths = [int(each) for each in _members(fields, b"content-length") if _LENGTH.fullmatch(each)]
     # An unknown coding may make the body longer or shorter than its Content-Length.
-    known = all(coding.lower() == b"identity" for coding in codings)
-    return [b"content-length: %d" % min(lengths)] if lengths and known else []
+    only_identity = all(coding.lower() == b"identity" for coding in codings)
+    return [b"content-length: %d" % min(lengths)] if lengths and only_identity else []
 
 
 def _members(fields: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:

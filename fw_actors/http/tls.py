@@ -168,15 +168,16 @@ class SessionCache:
 
     def get(self, origin: Origin, context: ssl.SSLContext) -> VerifiedSession | None:
         """Return the session to resume; None for a full handshake."""
-        found = self._sessions.get(origin)
-        if found is None:
+        session = self._sessions.get(origin)
+        if session is None:
             return None
-        expired = self._now() - found.verified_at >= VERIFIED_SECONDS
-        if expired or found.context is not context:  # OpenSSL refuses a session of another context
+        expired = self._now() - session.verified_at >= VERIFIED_SECONDS
+        # OpenSSL refuses a session of another context.
+        if expired or session.context is not context:
             self.drop(origin)
             return None
         self._sessions.move_to_end(origin)
-        return found
+        return session
 
     def begin(self, resumed: VerifiedSession | None, tls: ssl.SSLObject) -> float:
         """Count a finished handshake; return when its certificate was verified."""
@@ -523,11 +524,11 @@ async def start_tls(
 
     Raises: TlsError.
     """
-    known = None if fresh else sessions.get(origin, context)
+    resumable = None if fresh else sessions.get(origin, context)
     try:
         if not fast_path:
             return await _by_stream(origin, sock, context, address)
-        connection = TlsConnection(origin, sock, context, sessions, address, resumed=known)
+        connection = TlsConnection(origin, sock, context, sessions, address, resumed=resumable)
         await connection.do_handshake(handshaking)
     except (OSError, trio.BrokenResourceError) as error:  # an SSLError is an OSError
         sessions.drop(origin)

@@ -140,8 +140,8 @@ def load_method(path: str) -> Method:
     if runs_later(method):
         problem = f"FW_MAIL_METHOD: {path} must be a plain function: not async, without yield."
         raise ConfigurationError([problem])
-    found: Method = method
-    return found
+    function: Method = method
+    return function
 
 
 _PERMANENT: Final = range(500, 600)

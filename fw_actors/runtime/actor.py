@@ -292,10 +292,10 @@ class Context:
             timer.cancel()
 
     def _keep_timer(self, name: str, timer: Timer) -> Timer:
-        known = self._timers or {}
-        if len(known) >= NAMES_KEPT:
-            known = {other: kept for other, kept in known.items() if kept.pending}
-        self._timers = {**known, name: timer}
+        timers = self._timers or {}
+        if len(timers) >= NAMES_KEPT:
+            timers = {other: kept for other, kept in timers.items() if kept.pending}
+        self._timers = {**timers, name: timer}
         return timer
 
     def watch(

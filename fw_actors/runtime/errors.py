@@ -152,12 +152,12 @@ def main_error(
     types `causes`, an exit or an interrupt. A cancellation of the block at the same time is no
     error.
     """
-    found = [leaf for leaf in leaves(group) if not isinstance(leaf, trio.Cancelled)]
-    if len(found) == 1:
-        return found[0]
+    errors = [leaf for leaf in leaves(group) if not isinstance(leaf, trio.Cancelled)]
+    if len(errors) == 1:
+        return errors[0]
     others = [
         leaf
-        for leaf in found
+        for leaf in errors
         if not (isinstance(leaf, ActorFailed | ActorGone) and actor in (None, leaf.actor))
     ]
     if actor is None:
@@ -165,7 +165,7 @@ def main_error(
         return others[0] if len(others) == 1 and isinstance(others[0], exits) else group
     if len(others) == 1:
         return others[0]
-    failures = [leaf for leaf in found if isinstance(leaf, ActorFailed)]
+    failures = [leaf for leaf in errors if isinstance(leaf, ActorFailed)]
     return failures[0] if not others and failures else group
 
 

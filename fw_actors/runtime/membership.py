@@ -268,10 +268,10 @@ class Listener(Generic[MessageT]):
 
     def take_all(self) -> list[MessageT]:
         """Return all queued publications without waiting."""
-        taken: list[MessageT] = []
+        messages: list[MessageT] = []
         while self._member.queue:
-            taken.append(self._take())
-        return taken
+            messages.append(self._take())
+        return messages
 
     def schedule(self) -> None:
         """Wake the task that waits in the iteration."""
@@ -298,10 +298,10 @@ class Listener(Generic[MessageT]):
         return self._take()
 
     def _take(self) -> MessageT:
-        taken: Any = self._member.queue.popleft()
+        item: Any = self._member.queue.popleft()
         if self._member.blocked:
             self._member.made_room()
-        message: MessageT = taken
+        message: MessageT = item
         return message
 
     def _unpark(self, _: object) -> Abort:

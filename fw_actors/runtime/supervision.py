@@ -331,8 +331,8 @@ class NotifiedEnds:
 
     def covers(self, name: str, incarnation: int | None) -> bool:
         """Return whether the instance was notified of this end, or of any if the number is None."""
-        known = self._incarnations.get(name)
-        return known is not None and incarnation in (None, known)
+        notified = self._incarnations.get(name)
+        return notified is not None and incarnation in (None, notified)
 
 
 def _notified_ends(operations: PendingOperations) -> NotifiedEnds:

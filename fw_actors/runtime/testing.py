@@ -109,7 +109,7 @@ def _parts(names: Mapping[str, Any]) -> dict[str, Any]:
     return {name: names[name] for name in (_SWITCH, _DICE)}
 
 
-GIVEN: Final = ("runtime", "log", "seed")
+SUPPLIED: Final = ("runtime", "log", "seed")
 START_MS: Final = 1_700_000_000_000
 """The Unix time at which runtimes of tests begin, in ms."""
 
@@ -137,14 +137,14 @@ def seeds(
 
     def decorate(test: Callable[..., Awaitable[object]]) -> Callable[..., None]:
         signature = inspect.signature(test)
-        given = [name for name in signature.parameters if name in GIVEN]
-        others = [p for name, p in signature.parameters.items() if name not in GIVEN]
+        requested = [name for name in signature.parameters if name in SUPPLIED]
+        others = [p for name, p in signature.parameters.items() if name not in SUPPLIED]
 
         @wraps(test)
         def run_all(*values: Any, **named: Any) -> None:
             chosen = SeedOption.only if only is None else only
             for seed in range(count) if chosen is None else (chosen,):
-                run = partial(_run, partial(test, *values), given, seed, named)
+                run = partial(_run, partial(test, *values), requested, seed, named)
                 try:
                     with task_order(seed):
                         trio.run(run, clock=MockClock(autojump_threshold=0))
@@ -164,7 +164,7 @@ def seeds(
 
 async def _run(
     test: Callable[..., Awaitable[object]],
-    given: Iterable[str],
+    requested: Iterable[str],
     seed: int,
     named: Mapping[str, Any],
 ) -> None:
@@ -172,7 +172,7 @@ async def _run(
     clock, entropy = TrioClock(START_MS), SeededEntropy(seed)
     async with open_runtime(clock=clock, entropy=entropy, log=log) as runtime:
         values = {"runtime": runtime, "log": log, "seed": seed}
-        await test(**named, **{name: values[name] for name in given})
+        await test(**named, **{name: values[name] for name in requested})
 
 
 __all__ = [

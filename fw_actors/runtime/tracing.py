@@ -170,8 +170,8 @@ def cause_of(served: PendingReply[Any] | None) -> MessageTrace | None:
     """Return the trace that a request carries."""
     for variable, value in (served.carried if served is not None else None) or ():
         if variable is CURRENT_MESSAGE:
-            found: MessageTrace = value
-            return found
+            trace: MessageTrace = value
+            return trace
     return None
 
 

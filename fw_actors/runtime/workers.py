@@ -70,8 +70,8 @@ def _variable_of_decimal() -> ContextVar[Any]:
     """Return the variable that `decimal` keeps its settings in, which has no public name."""
     context = copy_context()
     context.run(getcontext)  # creates the settings
-    found = (variable for variable in context if variable.name == "decimal_context")
-    return next(found, ContextVar("absent"))
+    matches = (variable for variable in context if variable.name == "decimal_context")
+    return next(matches, ContextVar("absent"))
 
 
 DECIMAL: Final = _variable_of_decimal()

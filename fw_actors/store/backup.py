@@ -272,9 +272,9 @@ def _without_fw(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(
-    command: list[str], environ: Mapping[str, str], given: str = "", files: Sequence[int] = ()
+    command: list[str], environ: Mapping[str, str], stdin: str = "", files: Sequence[int] = ()
 ) -> str:
-    """Run a program of PostgreSQL, with `given` as its input; return its output.
+    """Run a program of PostgreSQL, with `stdin` as its input; return its output.
 
     `files`: descriptors that it inherits.
 
@@ -283,7 +283,7 @@ def _run(
     done = subprocess.run(
         command,
         env=dict(environ),
-        input=given.encode(),
+        input=stdin.encode(),
         capture_output=True,
         check=False,
         pass_fds=files,
@@ -291,7 +291,7 @@ def _run(
     if done.returncode != 0:
         name = Path(command[0]).name
         problems = error_lines(done.stderr) or [f"{name} failed without a message"]
-        if any(said in done.stderr for said in _TOO_OLD):
+        if any(message in done.stderr for message in _TOO_OLD):
             problems.append(
                 f"{command[0]} is too old: install the client programs of the server's version "
                 "of PostgreSQL, or of a newer one, such as Debian's package postgresql-client-17."
@@ -306,8 +306,8 @@ _TOO_OLD: Final = (b"server version mismatch", b"unsupported version (")
 
 def error_lines(stderr: bytes) -> list[str]:
     """Return the last lines of an error of PostgreSQL's programs, without the indented hints."""
-    said = stderr.decode(errors="replace").splitlines()
-    return [line for line in said if line[:1] not in ("", "\t")][-_MAX_ERROR_LINES:]
+    lines = stderr.decode(errors="replace").splitlines()
+    return [line for line in lines if line[:1] not in ("", "\t")][-_MAX_ERROR_LINES:]
 
 
 PG_RESTORE: Final = "pg_restore"
@@ -366,8 +366,8 @@ def schema_version_of(file: Path) -> int:
     with contextlib.closing(
         sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
     ) as opened:
-        found = opened.execute("SELECT value FROM fw_meta WHERE key = 'schema_version'").fetchone()
-    return int(found[0]) if found else 0
+        row = opened.execute("SELECT value FROM fw_meta WHERE key = 'schema_version'").fetchone()
+    return int(row[0]) if row else 0
 
 
 def put_file(draft: Path, database: Path, kept: Path) -> None:

@@ -256,8 +256,8 @@ class _Item(ColumnElement[Any]):
     @property
     def _from_objects(self) -> list[Any]:
         """The tables that a statement with this item selects from."""
-        found: list[Any] = self.value._from_objects
-        return found
+        tables: list[Any] = self.value._from_objects
+        return tables
 
 
 class JsonRows:
@@ -304,8 +304,8 @@ def update_of_times_ahead(
     """
     key = next(iter(table.primary_key.columns))
     ahead = bindparam("ahead", type_=BigInteger())
-    found = select(key).where(column > ahead, *further).limit(bindparam("limit"))
-    return update(table).where(key.in_(found.with_for_update(skip_locked=True)))
+    keys = select(key).where(column > ahead, *further).limit(bindparam("limit"))
+    return update(table).where(key.in_(keys.with_for_update(skip_locked=True)))
 
 
 def earlier(one: ColumnElement[int], other: ColumnElement[int]) -> Case[int]:
@@ -317,8 +317,8 @@ def one_of(column: ColumnElement[Any], texts: Collection[str]) -> ColumnElement[
     """Return the condition that a column is one of `texts`, of which there may be any number."""
     if len(texts) <= MAX_BOUND_TEXTS:
         return column.in_(sorted(texts))
-    given = bindparam(None, value=rows_as_json(sorted(texts)), type_=Text(), unique=True)
-    elements = _Elements(given).table_valued("value", name="one_of")
+    parameter = bindparam(None, value=rows_as_json(sorted(texts)), type_=Text(), unique=True)
+    elements = _Elements(parameter).table_valued("value", name="one_of")
     return column.in_(select(_Item(elements.c.value, None, str)).select_from(elements))
 
 

@@ -24,8 +24,8 @@ ACCESS: Final = (
     Mutation(
         "a breached password is accepted",
         "fw_actors/hashing/breached.py",
-        "            if found == cut:\n",
-        "            if found == digest + cut:\n",
+        "            if line_hash == cut:\n",
+        "            if line_hash == digest + cut:\n",
         "tests/fw_actors/hashing/test_breached.py",
     ),
     Mutation(

@@ -35,8 +35,8 @@ ASVS_DATA: Final = (
     Mutation(
         "a shell starts pg_dump",
         "fw_actors/store/backup.py",
-        "        input=given.encode(),\n",
-        "        shell=True,\n        input=given.encode(),\n",
+        "        input=stdin.encode(),\n",
+        "        shell=True,\n        input=stdin.encode(),\n",
         _TEST_SOURCE + "code_starts_no_shell",
     ),
     Mutation(
