@@ -462,7 +462,7 @@ def _unknown(name: str, where: str, allowed: Iterable[str]) -> str:
         near = None if elsewhere is None else homes[elsewhere]
     else:
         near = f"{where}{near}"
-    offer = f"did you mean {near}?" if near else f"known are {', '.join(allowed)}"
+    offer = f"did you mean {near}?" if near else f"the keys are {', '.join(allowed)}"
     return f"{where}{_shown(name)[1:-1]} is unknown; {offer}"
 
 
