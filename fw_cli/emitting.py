@@ -33,6 +33,7 @@ _CHUNK_BYTES: Final = 1024 * 1024
 _DUPLICATE: Final = "DuplicateError"
 _MAX_SHOWN_REFUSALS: Final = 1_000
 _NO_JSON: Final = object()
+_OFF: Final = "FW_WEBHOOKS is off: no delivery was queued."
 OVERLOADED_ATTEMPTS: Final = 30
 
 
@@ -109,21 +110,34 @@ def emit(
     if not isinstance(payload, dict):
         raise CommandFailed("--data must be an object.")
 
-    event = name or ""
-
-    async def use(site: Site) -> tuple[dict[str, list[str]], str]:
-        result = await site.write(
-            ADMINISTRATOR, lambda fw: fw.webhooks.emit(event, payload, key=key)
-        )
-        near = "" if result["deliveries"] else await site.read(ADMINISTRATOR, partial(_near, event))
-        return result, near
-
-    result, near = context.on_site(use)
+    result, reason = _emit_one(context, name or "", payload, key)
     if as_json:
         show_json(result)
     else:
-        for delivery in result["deliveries"] or [f"No Webhook subscribes to it.{near}"]:
-            say(delivery)
+        for line in result["deliveries"] or [reason]:
+            say(line)
+
+
+def _emit_one(
+    context: CommandContext, event: str, data: dict[str, Any], key: str | None
+) -> tuple[dict[str, list[str]], str]:
+    """Emit an event; return its result, and why there are no deliveries, if there are none."""
+
+    async def use(site: Site) -> tuple[dict[str, list[str]], str]:
+        result = await site.write(ADMINISTRATOR, lambda fw: fw.webhooks.emit(event, data, key=key))
+        if result["deliveries"]:
+            return result, ""
+        if _is_off(context):
+            return result, _OFF
+        near = await site.read(ADMINISTRATOR, partial(_near, event))
+        return result, f"No Webhook subscribes to it.{near}"
+
+    return context.on_site(use)
+
+
+def _is_off(context: CommandContext) -> bool:
+    """Return whether events become no deliveries, whatever Webhooks there are."""
+    return context.config.deployment.webhooks_off
 
 
 def _near(event: str, fw: Fw) -> str:
@@ -171,7 +185,7 @@ def _emit_file(context: CommandContext, source: str, *, as_json: bool) -> None:
     if as_json:
         show_json(result.as_json())
     else:
-        _show(result)
+        _show(result, off=_is_off(context))
     if result.refusals:
         count = result.refusals
         refused = "1 event was refused" if count == 1 else f"{count:,} events were refused"
@@ -322,9 +336,11 @@ def _read_json(text: str | bytes) -> Any:
     return value
 
 
-def _show(result: Emission) -> None:
+def _show(result: Emission, *, off: bool) -> None:
     deliveries = "1 delivery" if result.deliveries == 1 else f"{result.deliveries:,} deliveries"
     say(f"Emitted {counted(result.emitted, 'event')}, {deliveries}.")
+    if off and result.emitted:
+        say(_OFF)
     if result.known:
         say(f"Skipped {counted(result.known, 'event')} whose key was emitted before.")
     if result.without_key:

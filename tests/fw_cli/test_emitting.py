@@ -56,6 +56,17 @@ def test_emit_suggests_similar_subscribed_event(fw: CommandLine, hook: str) -> N
     assert fw.done("webhooks", "emit", "gone.hom") == "No Webhook subscribes to it.\n"
 
 
+def test_emit_names_the_switch_that_keeps_events_from_subscribed_webhooks(
+    fw: CommandLine, hook: str
+) -> None:
+    """B-61."""
+    write_events(fw, 2)
+    off = "FW_WEBHOOKS is off: no delivery was queued.\n"
+    assert fw.done("webhooks", "emit", "a.b", FW_WEBHOOKS="off") == off
+    of_file = fw.done("webhooks", "emit", "--file", "events.jsonl", FW_WEBHOOKS="off")
+    assert of_file == f"Emitted 2 events, 0 deliveries.\n{off}"
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
