@@ -373,10 +373,16 @@ def schema_version_of(file: Path) -> int:
 def put_file(draft: Path, database: Path, kept: Path) -> None:
     """Replace a database by a draft; the replaced database gets the name `kept`.
 
+    As root, the draft is given the owner of the database, or of its folder, so that the service can
+    write it.
+
     Raises: ConfigurationError if another process has one of them open.
     """
     _fold_log(draft)
     was_there = database.exists()
+    if os.geteuid() == 0:
+        owner = (database if was_there else database.parent).stat()
+        os.chown(draft, owner.st_uid, owner.st_gid)
     if was_there:
         with contextlib.suppress(sqlite3.DatabaseError):  # a damaged one is moved with its log
             _fold_log(database)
