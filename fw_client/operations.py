@@ -1,6 +1,9 @@
 """The operations of the service in groups, for programs without tasks.
 
 Generated from async_operations.py by `python -m tests.fw_client.sync_client`. Do not edit.
+
+The module has more than 500 lines because the groups are its whole content: a method with its
+documentation for each operation.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Class names mean one thing in the whole repository, test names begin with their unit, set-up that
-tests share stands in kits, and tests use public names."""
+tests share stands in kits, tests use public names, and long modules say why they are long."""
 
 from __future__ import annotations
 
@@ -61,6 +61,25 @@ def _is_python(file: Path) -> bool:
 def _is_document_type(node: ast.ClassDef) -> bool:
     """The class name of a document type is its DocType: several test apps have a `Note`."""
     return any(ast.unparse(base).rpartition(".")[2] == "DocType" for base in node.bases)
+
+
+MAX_LINES: Final = 500
+
+
+def test_module_of_over_500_lines_gives_its_reason() -> None:
+    """In its docstring, so that its reader knows why it was not divided."""
+    silent = [
+        file.relative_to(ROOT).as_posix()
+        for folder in FOLDERS
+        for file in sorted((ROOT / folder).rglob("*"))
+        if _is_python(file) and _is_long_without_reason(file.read_text())
+    ]
+    assert silent == []
+
+
+def _is_long_without_reason(text: str) -> bool:
+    docstring = " ".join((ast.get_docstring(ast.parse(text)) or "").split())
+    return text.count("\n") > MAX_LINES and "more than 500 lines because" not in docstring
 
 
 def test_class_names_are_unique() -> None:

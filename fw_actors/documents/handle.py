@@ -2,6 +2,9 @@
 
 A document has its fields as attributes, its child rows as objects, and the verbs of its lifecycle
 as methods.
+
+The module has more than 500 lines because it is the whole interface that an app's code has to its
+documents, with its documentation.
 """
 
 from __future__ import annotations

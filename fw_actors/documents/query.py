@@ -4,6 +4,9 @@ The time of a page in the browser does not grow with the number of documents (H-
 only the service writes (deliveries, audit, versions, mails, errors) may have millions of rows.
 Filters with an index search all rows; others, such as a text anywhere in a field, search only the
 newest. A range of times restricts from which rows the newest are taken.
+
+The module has more than 500 lines because lists, pages, counts and batches share the conditions,
+columns and limits of one query.
 """
 
 from __future__ import annotations

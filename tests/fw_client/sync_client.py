@@ -36,6 +36,12 @@ WORDS: Final = (
 )
 
 
+def _reason_of_length(text: str) -> str:
+    """Return the paragraph of a docstring that tells why its module is long, if there is one."""
+    found = re.search(r"\nThe module has more than 500 lines .*?\n(?=\n|\"\"\")", text, re.DOTALL)
+    return found[0] if found else ""
+
+
 def sync_module(source: Path) -> str:
     """Return the text of the module that is generated from `source`, without `async`."""
     target, title = MADE[source]
@@ -43,6 +49,7 @@ def sync_module(source: Path) -> str:
     docstring = (
         f'"""{title}\n\n'
         f"Generated from {source.name} by `python -m tests.fw_client.sync_client`. Do not edit.\n"
+        f"{_reason_of_length(text)}"
         '"""\n'
     )
     for pattern, word in (*WORDS, (r'^""".*?"""\n', docstring)):

@@ -2,6 +2,8 @@
 
 Each test lets a first transaction do its work and hold it until the database says that the second
 one waits for it: the order is forced, and no clock decides.
+
+The module has more than 500 lines because each pair of operations that may overlap is a test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Architecture, The store: transactions that wait together share one commit."""
+"""Architecture, The store: transactions that wait together share one commit.
+
+The module has more than 500 lines because all its tests are about one unit.
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -63,6 +64,12 @@ class LateStore(ThreadStore):
 
 def slow(_: object) -> None:
     time.sleep(0.02)
+
+
+def slow_within(store: ThreadStore, _: object) -> None:
+    """Run a slow call that `store` counts."""
+    with store.counting():
+        slow(_)
 
 
 def shares_of(
@@ -123,11 +130,7 @@ async def test_user_shares_limit_calls_that_waited_for_slow_ones(store: ThreadSt
     shares, begin = shares_of(), trio.Event()
 
     counted = ThreadStore()
-
-    def slow_and_counted(_: object) -> None:
-        with counted.counting():
-            slow(_)
-
+    slow_and_counted = partial(slow_within, counted)
     async with trio.open_nursery() as nursery:
         for _ in range(AT_ONCE):
             nursery.start_soon(shares.run, LateStore(begin).read, "ann", slow_and_counted)
@@ -149,11 +152,7 @@ async def test_user_shares_limit_calls_while_a_slow_one_is_committed() -> None:
             return result
 
     counted = ThreadStore()
-
-    def slow_and_counted(_: object) -> None:
-        with counted.counting():
-            slow(_)
-
+    slow_and_counted = partial(slow_within, counted)
     async with trio.open_nursery() as nursery:
         for _ in range(AT_ONCE):
             nursery.start_soon(shares.run, LateStore(begin).read, "ann", slow_and_counted)
