@@ -54,6 +54,9 @@ class ForwardingTx(Tx):
     def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
         return self._inner.layouts(tables)
 
+    def tables_with(self, column: str) -> list[str]:
+        return self._inner.tables_with(column)
+
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         self.before_statement({})
         return self._inner.raw(text, params)

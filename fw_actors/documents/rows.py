@@ -1,13 +1,13 @@
 """Rows of documents: read, written and renamed, and rows that the service itself inserts.
 
 A rename updates links, child rows, User Permission values and delivery references in one
-transaction (D-103). It is not an event and runs no hook (D-106). References other than links are
-updated by observers.
+transaction (D-103, D-132). It is not an event and runs no hook (D-106). References other than links
+are updated by observers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from fw_actors.documents.fields import Field, ShapeError, Table, Vault, ms_of, s
 from fw_actors.documents.handle import DocType, Fw, child_of, rows_of
 from fw_actors.documents.naming import NAME_CHARACTERS, is_name, random_name, validate_name
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.tables import DocTable
+from fw_actors.documents.tables import DocTable, RowsOfParent, all_rows_of
 from fw_actors.documents.validation import check_value, fields_linking_to
 from fw_actors.errors import (
     BadRequestError,
@@ -115,9 +115,9 @@ def restore(doc: DocType, stored: DocType) -> None:
 
 def delete(documents: Documents, tx: Tx, doc: DocType) -> None:
     """Delete a document's rows. Raises: ConflictError if they are gone."""
-    for field in doc.meta.tables:
-        child = _child_table(documents, field)
-        child.delete_child_rows(tx, doc.name or "", doc.doctype, field.name)
+    parent = str(doc.name)
+    for table_rows in _all_rows(documents, tx, doc, parent):
+        table_rows.delete(tx, parent, doc.doctype)
     if not documents.registry.tables[doc.doctype].delete(tx, doc.name or ""):
         raise _conflict_with_hook(doc)
 
@@ -155,6 +155,11 @@ def write_field(documents: Documents, tx: Tx, doc: DocType, field: Field) -> Non
 
 def _child_table(documents: Documents, field: Table) -> DocTable:
     return documents.registry.tables[child_of(field).meta.name]
+
+
+def _all_rows(documents: Documents, tx: Tx, doc: DocType, parent: str) -> Iterator[RowsOfParent]:
+    declared = (_child_table(documents, field) for field in doc.meta.tables)
+    return all_rows_of(tx, parent, doc.doctype, declared, documents.registry.tables.values())
 
 
 def _write_children(
@@ -358,13 +363,9 @@ def _accepted_name(doc: DocType, name: str) -> object:
 
 
 def _rename_in_children(documents: Documents, tx: Tx, doc: DocType, old: str, new: str) -> None:
+    for table_rows in _all_rows(documents, tx, doc, old):
+        table_rows.move(tx, old, doc.doctype, new)
     for field in doc.meta.tables:
-        table = documents.registry.tables[child_of(field).meta.name].table
-        c = table.c
-        of_parent = sa.and_(
-            c.parent == old, c.parenttype == doc.doctype, c.parentfield == field.name
-        )
-        tx.run(sa.update(table).where(of_parent).values(parent=new))
         for row in rows_of(doc, field):
             row.parent = new
             row._stored = {**row._stored, "parent": new} if row._stored else None

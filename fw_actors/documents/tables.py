@@ -19,6 +19,9 @@ from fw_actors.store.migrations import AddColumn
 _DIGEST_BYTES: Final = 4
 # Of a name that ends with its digest.
 _PREFIX_CHARACTERS: Final = MAX_IDENTIFIER - 2 * _DIGEST_BYTES - 1
+# A column of child rows. Tables of documents do not have it, unless they once were of child rows:
+# the name is reserved.
+_OF_ROWS: Final = "parentfield"
 
 
 def indexes_of(meta: Meta) -> Iterator[sa.Index]:
@@ -130,7 +133,6 @@ class DocTable:
                 c.parentfield == sa.bindparam("parentfield"),
             )
             self._rows = Statement(sa.select(*columns).where(parent).order_by(c.idx))
-            self._delete_rows = Statement(sa.delete(self.table).where(parent))
 
     def insert(self, tx: Tx, row: Mapping[str, Any]) -> None:
         """Write a new row; `row` has every column. Raises: UniqueViolation."""
@@ -211,9 +213,67 @@ class DocTable:
         rows = tx.rows(self._rows, parent=parent, parenttype=parenttype, parentfield=parentfield)
         return [dict(zip(self.names, row, strict=True)) for row in rows]
 
-    def delete_child_rows(self, tx: Tx, parent: str, parenttype: str, parentfield: str) -> None:
-        """Delete the child rows of one table field."""
-        tx.run(self._delete_rows, parent=parent, parenttype=parenttype, parentfield=parentfield)
+
+class RowsOfParent:
+    """Statements for all child rows of one document in one table, whichever field they are of.
+
+    The table may be one that no declaration names any more.
+    """
+
+    def __init__(self, name: str) -> None:
+        names = ("parent", "parenttype")
+        table = sa.table(name, *(sa.column(each, sa.Text) for each in names))
+        of_parent = sa.and_(*(table.c[each] == sa.bindparam(f"its_{each}") for each in names))
+        self.exist = sa.select(sa.literal_column("1")).select_from(table).where(of_parent).exists()
+        self._deletion = Statement(sa.delete(table).where(of_parent))
+        self._move = Statement(
+            sa.update(table).where(of_parent).values(parent=sa.bindparam("new_parent"))
+        )
+
+    def delete(self, tx: Tx, parent: str, parenttype: str) -> None:
+        """Delete the rows."""
+        tx.run(self._deletion, its_parent=parent, its_parenttype=parenttype)
+
+    def move(self, tx: Tx, parent: str, parenttype: str, new: str) -> None:
+        """Make `new`, the new name of the document, their parent."""
+        tx.run(self._move, its_parent=parent, its_parenttype=parenttype, new_parent=new)
+
+
+_rows_of_parent: Final = lru_cache(maxsize=_KEPT_TABLES)(RowsOfParent)
+_TABLES_OF_QUERY: Final = 100  # SQLite joins at most 500 queries by UNION
+
+
+@lru_cache(maxsize=_KEPT_UPDATES)
+def _tables_with_rows(tables: tuple[str, ...]) -> Statement:
+    """Return the query for the positions of the tables that have child rows of a document."""
+    queries: Iterator[sa.Select[Any]] = (
+        sa.select(sa.literal_column(str(position))).where(_rows_of_parent(name).exist)
+        for position, name in enumerate(tables)
+    )
+    return Statement(sa.union_all(*queries))
+
+
+def all_rows_of(
+    tx: Tx, parent: str, parenttype: str, declared: Iterable[DocTable], known: Iterable[DocTable]
+) -> Iterator[RowsOfParent]:
+    """Yield the child rows of a document in each table that has some (D-132).
+
+    Rows may be of a table field that the app has removed, perhaps together with their DocType, or
+    that the app has on another node in a later version. The database is therefore asked for the
+    tables each time.
+
+    Args:
+        declared: the tables of the document's fields, which are not searched first.
+        known: those of all DocTypes; a document of a DocType that was once a child is no row.
+    """
+    names = sorted({each.table.name for each in declared})
+    yield from map(_rows_of_parent, names)
+    other = {*names, *(each.table.name for each in known if not each.meta.child)}
+    undeclared = [name for name in tx.tables_with(_OF_ROWS) if name not in other]
+    for start in range(0, len(undeclared), _TABLES_OF_QUERY):
+        part = tuple(undeclared[start : start + _TABLES_OF_QUERY])
+        found = tx.rows(_tables_with_rows(part), its_parent=parent, its_parenttype=parenttype)
+        yield from (_rows_of_parent(part[position]) for (position,) in found)
 
 
 @lru_cache(maxsize=_KEPT_TABLES)

@@ -19,7 +19,7 @@ from fw_actors.documents.fields import (
     Vault,
     shown_vault,
 )
-from fw_actors.documents.handle import DocType, Fw, rows_of
+from fw_actors.documents.handle import DocType, Fw, child_of, rows_of
 from fw_actors.documents.hooks import run_hook
 from fw_actors.documents.permissions import require_link_within
 from fw_actors.errors import ConflictError, ValidationError
@@ -175,6 +175,9 @@ def check_value(
 def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
     """Refuse to delete a document to which another one links.
 
+    As in columns of removed fields, links in rows of removed table fields do not count (D-132): no
+    document shows them.
+
     Raises: ConflictError naming the first, if the user may read it (D-128).
     """
     if doc.doctype in _LINKS_MAY_DANGLE:
@@ -188,6 +191,7 @@ def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
             .where(
                 c[field.name] == doc.name,
                 ~sa.and_(parent_or_self[0] == doc.doctype, parent_or_self[1] == doc.name),
+                *([_is_of_declared_field(documents, doctype)] if child else ()),
             )
             .order_by(*parent_or_self)
             .limit(1)
@@ -196,6 +200,17 @@ def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
             is_readable = documents.may_read(doc._fw, *row)
             linking = f"{row[0]} {row[1]}" if is_readable else "Another document"
             raise ConflictError(f"{linking} links to {doc.doctype} {doc.name}.")
+
+
+def _is_of_declared_field(documents: Documents, child: str) -> sa.ColumnElement[bool]:
+    c = documents.registry.tables[child].table.c
+    declared = (
+        sa.and_(c.parenttype == meta.name, c.parentfield == field.name)
+        for meta in documents.registry.metas.values()
+        for field in meta.tables
+        if child_of(field).meta.name == child
+    )
+    return sa.or_(sa.false(), *declared)
 
 
 def fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str, Field]]:

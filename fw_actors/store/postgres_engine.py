@@ -181,6 +181,12 @@ _LAYOUTS: Final = (
     b"ORDER BY place"
 )
 """Of tables in the current schema: one of another schema in the search path is another site's."""
+_TABLES_WITH: Final = (
+    b"SELECT relname::text FROM pg_catalog.pg_class WHERE relkind = 'r' AND relnamespace = "
+    b"(SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND EXISTS "
+    b"(SELECT FROM pg_catalog.pg_attribute "
+    b"WHERE attrelid = pg_class.oid AND attname = %s AND NOT attisdropped) ORDER BY 1"
+)
 
 
 class PostgresTx(CursorTx):
@@ -274,6 +280,9 @@ class PostgresTx(CursorTx):
             TableLayout(json.loads(columns), frozenset(json.loads(indexes)))
             for columns, indexes in rows
         ]
+
+    def tables_with(self, column: str) -> list[str]:
+        return [name for (name,) in self._fetched(_TABLES_WITH, (column,))]
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         statement = read_raw(text)

@@ -41,6 +41,12 @@ from fw_actors.store.transaction import (
 
 _COLUMNS: Final = "SELECT name, lower(type) FROM pragma_table_info(?)"
 _INDEXES: Final = "SELECT name FROM pragma_index_list(?)"
+# By the text of each table, in which a tab or a space precedes the name of a column: to read
+# pragma_table_info of each table takes several times as long.
+_TABLES_WITH: Final = (
+    "SELECT name FROM sqlite_schema WHERE type = 'table'"
+    " AND (instr(sql, char(9) || ?1 || ' ') OR instr(sql, ' ' || ?1 || ' ')) ORDER BY name"
+)
 # Makes an app's statement different from fw's own, whose prepared form has passed the guard.
 _RAW_PREFIX: Final = "/* fw.db.sql */ "
 _NOT_IN_SQL: Final = (
@@ -178,6 +184,9 @@ class SqliteTx(CursorTx):
             )
             for table in tables
         ]
+
+    def tables_with(self, column: str) -> list[str]:
+        return [name for (name,) in self._fetched(_TABLES_WITH, (column,))]
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         guard = self._guard

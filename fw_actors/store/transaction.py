@@ -179,6 +179,15 @@ class Tx(ABC):
     def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
         """Return the columns and indexes of each table, in the order of `tables`."""
 
+    @abstractmethod
+    def tables_with(self, column: str) -> list[str]:
+        """Return the names of the tables that have this column, sorted; also of those that no
+        declaration names any more.
+
+        Args:
+            column: a name of letters, digits and underscores.
+        """
+
     def columns(self, table: str) -> Mapping[str, str]:
         """Return the columns of a table; see `TableLayout`."""
         return self.layouts((table,))[0].columns

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import shutil
+import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +15,7 @@ import pytest
 
 from fw_actors.access.users import add_user
 from fw_actors.ops.site import Site
+from tests.app_modules import apps_as_they_were
 from tests.site_kit import database_of, inline_site
 from tests.virtual_time import in_virtual_time
 
@@ -47,3 +52,24 @@ async def desk(tmp_path: Path) -> AsyncIterator[ShopSite]:
         desk.shop.CALLED.clear()
         desk.shop.LATE.clear()
         yield desk
+
+
+OpenVersion = Callable[[str], AbstractAsyncContextManager[Site]]
+
+
+@pytest.fixture
+def open_version(tmp_path: Path) -> OpenVersion:
+    """Open the test's site with a version of its app `shed`, given as text, as a new process
+    would."""
+    seeds = count(1)
+
+    @asynccontextmanager
+    async def open_version(text: str) -> AsyncIterator[Site]:
+        (tmp_path / "shed.py").write_text(f"from fw_actors.app import *\n{text}")
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)  # the second may be the same
+        sys.modules.pop("shed", None)  # another version may be open
+        with apps_as_they_were(tmp_path):
+            async with inline_site(tmp_path, next(seeds), apps=("shed",)) as site:
+                yield site
+
+    return open_version

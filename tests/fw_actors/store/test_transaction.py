@@ -221,6 +221,27 @@ async def test_indexes_lists_indexes_of_existing_table_only(store: Store) -> Non
     assert none == frozenset()
 
 
+async def test_tables_with_lists_tables_that_have_the_column(store: Store) -> None:
+    """Also one that was added later; a longer name does not count."""
+    statements = (
+        "CREATE TABLE made (id TEXT, place TEXT)",
+        "CREATE TABLE added (id TEXT)",
+        "ALTER TABLE added ADD COLUMN place TEXT",
+        "CREATE TABLE other (id TEXT, placement TEXT, marketplace TEXT)",
+        "CREATE INDEX other_place ON other (placement)",
+    )
+
+    def work(tx: Tx) -> list[str]:
+        for each in statements:
+            tx.run(sql(each))
+        found = tx.tables_with("place")
+        for name in ("made", "added", "other"):
+            tx.run(sql(f"DROP TABLE {name}"))  # the next test gets the schema
+        return found
+
+    assert await store.write(work) == ["added", "made"]
+
+
 async def test_raw_sql_returns_dictionaries_for_rows(store: Store) -> None:
     await store.write(add("a"))
 
