@@ -335,9 +335,10 @@ class Documents:
     ) -> None:
         with atomic(fw, doc):
             authorize_action(fw, doc, verb, ignore_permissions)
-            if not doc.meta.submittable:
-                raise ValidationError(f"{doc.doctype} is not a submittable DocType.")
             stored = self._load_current(fw, doc, ignore_permissions)
+            # Else a document of an earlier version of the app could not be deleted.
+            if not doc.meta.submittable and (status, stored.docstatus) != (CANCELLED, SUBMITTED):
+                raise ValidationError(f"{doc.doctype} is not a submittable DocType.")
             if stored.docstatus != status - 1:
                 now, then = _STATES[stored.docstatus], _STATES[status]
                 raise ConflictError(f"{doc.doctype} {doc.name} is {now}; it cannot be {then}.")

@@ -20,7 +20,7 @@ from web.pages.form import editable, inputs, sections
 from web.pages.framing import FramedPages
 from web.pages.history import history
 from web.pages.links import destinations
-from web.pages.listing import NOT_CREATABLE, Listing, badge, listing, shortened
+from web.pages.listing import NOT_CREATABLE, ListCell, Listing, badge, listing, shortened
 from web.pages.rendering import (
     FIND,
     PageFrame,
@@ -179,7 +179,7 @@ class DeskPages(FramedPages):
             return {
                 **_form(fw, meta, values),
                 "title": _title(meta, values),
-                "state": badge(DOCSTATUS[values["docstatus"]]) if meta.submittable else None,
+                "state": _state(meta, values["docstatus"]),
                 "actions": _allowed_actions(fw, meta, values),
                 "history": history(fw, doctype, values),
                 "values": values,
@@ -244,11 +244,16 @@ def _allowed_actions(fw: Fw, meta: Meta, values: dict[str, Any]) -> AllowedActio
     return AllowedActions(
         save=editable(fw, meta, values),
         submit=writable and meta.submittable and state == 0 and may(meta, "submit"),
-        cancel=writable and meta.submittable and state == 1 and may(meta, "cancel"),
+        cancel=writable and state == 1 and may(meta, "cancel"),
         delete=writable and state != 1 and may(meta, "delete"),
         rename=writable and may(meta, "write") and meta.name not in NOT_CREATABLE,
         export=may(meta, "export"),
     )
+
+
+def _state(meta: Meta, docstatus: int) -> ListCell | None:
+    # Documents of a DocType that is no longer submittable may be submitted or cancelled.
+    return badge(DOCSTATUS[docstatus]) if meta.submittable or docstatus else None
 
 
 def _title(meta: Meta, values: dict[str, Any]) -> str:

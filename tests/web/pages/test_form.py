@@ -54,6 +54,24 @@ async def test_form_of_document_inserted_by_sql_is_shown(
         assert 'data-modified=""' in page
 
 
+async def test_form_cancels_submitted_document_of_doctype_no_longer_submittable(
+    tmp_path: Path, app: str, autojump_clock: MockClock
+) -> None:
+    """D-124: the page shows the state and the button."""
+    async with http_site(tmp_path, apps=(app,)) as site:
+        sid = await site.sid(await site.add_account("boss", "System Manager"))
+        insert = "INSERT INTO doc_defaulted (name, docstatus) VALUES ('b', 1)"
+        await site.do(lambda fw: fw.db.sql(insert))
+        page = (await site.ask("GET", "/app/Defaulted/b", sid=sid)).body.decode()
+        assert ">Submitted<" in page
+        assert 'data-act="cancel"' in page
+        reply = await site.ask("POST", "/api/resource/Defaulted/b/cancel", sid=sid)
+        assert reply.status == 200
+        page = (await site.ask("GET", "/app/Defaulted/b", sid=sid)).body.decode()
+        assert ">Cancelled<" in page
+        assert 'data-act="delete"' in page
+
+
 async def test_form_and_description_show_defaults_as_documents_do(
     tmp_path: Path, app: str, autojump_clock: MockClock
 ) -> None:
