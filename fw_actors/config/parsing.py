@@ -43,8 +43,13 @@ Word = TypeVar("Word", bound=str)
 
 _LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME: Final = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*\.?\Z")
-_NUMBERS_ONLY: Final = re.compile(r"[0-9.]+\Z")
-_URL_PATH: Final = re.compile(r"[A-Za-z0-9._~/%-]*\Z")
+# A name that ends with a number is an address to getaddrinfo and browsers: 127.1, 0x7f000001.
+_ENDS_WITH_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?\Z", re.IGNORECASE)
+_AUTHORITY: Final = re.compile(r"(?:\[[^\[\]]*:[^\[\]]*\]|[^\[\]:]+)(?::[0-9]+)?\Z")
+# Browsers would remove segments of dots, and a request with an incomplete escape is refused.
+_URL_PATH: Final = re.compile(
+    r"(?!.*/(?:\.|%2e){1,2}(?:/|\Z))(?:[A-Za-z0-9._~/-]|%[0-9A-Fa-f]{2})*\Z", re.IGNORECASE
+)
 _LOCAL: Final = r"(?!\.|[^@]*\.\.)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}(?<!\.)"
 _NAME: Final = r'(?:"[^"\\]*" *|[^<>()\[\],;:@"\\]*)'
 _SENDER: Final = re.compile(
@@ -94,7 +99,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 def host(text: str) -> str:
     """Read a host: a name in ASCII or an address, IPv6 without brackets."""
-    if _is_address(text) or (_HOST_NAME.match(text) and not _NUMBERS_ONLY.match(text)):
+    if _is_address(text) or (_HOST_NAME.match(text) and not _ENDS_WITH_NUMBER.match(text)):
         return text
     raise UnusableValueError("must be a host name in ASCII or an IP address")
 
@@ -118,10 +123,15 @@ def public_url(text: str) -> str:
         raise UnusableValueError("must be a URL such as https://fw.example.org")
     if parts.username is not None or parts.password is not None:
         raise UnusableValueError("must not contain a user or a password")
+    if not _AUTHORITY.match(parts.netloc):
+        raise UnusableValueError("must have a host, and a port if a colon follows the host")
     if "?" in text or "#" in text or not _URL_PATH.match(parts.path):
         raise UnusableValueError("must end with the host, its port or a plain path")
-    host(parts.hostname)
-    return f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}"
+    name = host(parts.hostname)
+    authority = f"[{name}]" if ":" in name else name
+    if parts.port is not None:
+        authority += f":{parts.port}"
+    return f"{parts.scheme}://{authority}{parts.path.rstrip('/')}"
 
 
 def database(text: str) -> str:

@@ -43,6 +43,8 @@ def refuses(read: Callable[[str], object], text: str) -> None:
         ("http://[::1]:8000", "http://[::1]:8000"),
         ("https://example.test/fw/", "https://example.test/fw"),
         ("https://xn--bcher-kva.example", "https://xn--bcher-kva.example"),
+        ("https://x.example:08443", "https://x.example:8443"),
+        ("https://x.example/a%20b/.well", "https://x.example/a%20b/.well"),
     ],
 )
 def test_public_url_is_http_or_https_with_a_host(text: str, url: str) -> None:
@@ -72,10 +74,26 @@ def test_public_url_is_http_or_https_with_a_host(text: str, url: str) -> None:
         "https://bücher.example",
         "https://[::1",
         "https://1.2.3",
+        "https://0x7f000001",
+        "https://x.example.0x1",
         'https://x.example/"><script>',
+        "https://x.example:",
+        "https://x.example:/fw",
+        "https://[::1]:",
+        "https://[::1]x",
+        "https://[v1.a]",
+        "https://::1",
+        "https://x.example:+80",
+        "https://x.example:65536",
+        "https://x.example/../fw",
+        "https://x.example/fw/.",
+        "https://x.example/%2E%2e",
+        "https://x.example/%zz",
+        "https://x.example/a%",
     ],
 )
 def test_public_url_refuses_other_text(text: str) -> None:
+    """A link of a mail must not begin with a URL that browsers read differently (C-54)."""
     refuses(parsing.public_url, text)
 
 
