@@ -11,10 +11,17 @@ from fw_cli.context import ADMINISTRATOR, BATCH_PAUSE_SECONDS, CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
-from fw_cli.values import DELIVERY, require_selection_on_record, selection_options
+from fw_cli.values import (
+    DELIVERY,
+    DeliverySelection,
+    require_selection_on_record,
+    selection_options,
+)
 
 if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
+    from fw_actors.webhooks.cancellation import CancelledDeliveries
 
 
 @click.command(
@@ -56,15 +63,20 @@ def cancel(
             await site.write(ADMINISTRATOR, lambda fw: site.cancellations.cancel(fw, delivery))
             return [delivery], 0
         cancelled: list[str] = []
+        selection = DeliverySelection(webhook, reference)
+
+        def step(fw: Fw) -> tuple[CancelledDeliveries, bool]:
+            """Cancel a batch; return it, and whether a rename came between (PostgreSQL)."""
+            nonlocal selection
+            last = cancelled[-1] if cancelled else None
+            selection = selection.followed(fw, last)
+            batch = site.cancellations.cancel_matching(fw, **selection._asdict())
+            return batch, selection.followed(fw, last) != selection
+
         while True:
-            result = await site.write(
-                ADMINISTRATOR,
-                lambda fw: site.cancellations.cancel_matching(
-                    fw, webhook=webhook, reference=reference
-                ),
-            )
+            result, was_renamed = await site.write(ADMINISTRATOR, step)
             cancelled += result.cancelled
-            if not result.more:
+            if not result.more and not was_renamed:
                 return cancelled, result.in_flight
             await trio.sleep(BATCH_PAUSE_SECONDS)
 

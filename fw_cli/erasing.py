@@ -13,9 +13,15 @@ from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
 from fw_cli.time_options import SINCE
-from fw_cli.values import DELIVERY, require_selection_on_record, selection_options
+from fw_cli.values import (
+    DELIVERY,
+    DeliverySelection,
+    require_selection_on_record,
+    selection_options,
+)
 
 if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
 
 
@@ -76,8 +82,14 @@ def erase(
             await site.write(ADMINISTRATOR, lambda fw: erase_one(fw, site.audit, delivery))
             return [delivery]
         moment = None if until is None else until(site.clock.now())
-        find = partial(erasable, webhook=webhook, reference=reference, until=moment)
+        selection = DeliverySelection(webhook, reference)
         names: list[str] = []
+
+        def find(fw: Fw) -> list[str]:
+            nonlocal selection
+            selection = selection.followed(fw, names[-1] if names else None)
+            return erasable(fw, **selection._asdict(), until=moment)
+
         while True:
             deliveries, before = await site.read(ADMINISTRATOR, find), len(names)
             for begin in range(0, len(deliveries), MAX_ERASED_DELIVERIES):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -251,6 +251,29 @@ def selection_options(act: str) -> Callable[[C], C]:
         return webhook(reference(command))
 
     return add
+
+
+class DeliverySelection(NamedTuple):
+    """The Webhook and the document, DocType and name, by which a command selects deliveries."""
+
+    webhook: str | None
+    reference: tuple[str, str] | None
+
+    def followed(self, fw: Fw, delivery: str | None) -> DeliverySelection:
+        """Return the selection under the present names, which are those of `delivery`.
+
+        Args:
+            delivery: one that the command has found by this selection; None: there is none yet.
+        """
+        fields = ["webhook", "reference_doctype", "reference_name"]
+        rows = fw.get_all("Webhook Delivery", {"name": delivery}, fields) if delivery else []
+        if not rows:  # the selection has found nothing, or the sweep has deleted the delivery
+            return self
+        webhook, *reference = (rows[0][field] for field in fields)
+        return DeliverySelection(
+            None if self.webhook is None else webhook,
+            None if self.reference is None else (reference[0], reference[1]),
+        )
 
 
 def require_selection_on_record(

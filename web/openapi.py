@@ -251,8 +251,8 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
             "schema": {"type": "integer", "minimum": 100, "maximum": 999},
         },
         "error": {"description": "A text that the error contains."},
-        "since": {"description": "The earliest time, in ISO 8601."},
-        "until": {"description": "The latest time, in ISO 8601."},
+        "since": {"description": "Only since this time, in ISO 8601."},
+        "until": {"description": "Only before this time, in ISO 8601."},
         "before": {"description": "The value of `next` from the previous page."},
         "jobs.list.get before": {
             "description": "The last id of the previous page.",

@@ -99,7 +99,7 @@ def erasable(
 
     Args:
         reference: DocType and name of the document that the events are about.
-        until: only deliveries whose last attempt was not later, in ms.
+        until: only deliveries whose last attempt was earlier, in ms.
 
     Raises: PermissionDeniedError; ValidationError without a condition.
     """
@@ -114,7 +114,7 @@ def erasable(
     if reference is not None:
         conditions += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
     if until is not None:
-        conditions.append(_D.last_attempt <= until)
+        conditions.append(_D.last_attempt < until)
     selected = sa.select(_D.name).where(*conditions).limit(MAX_ERASABLE_DELIVERIES)
     return sorted(name for (name,) in fw.tx.rows(selected))
 

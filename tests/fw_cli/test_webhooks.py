@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import pytest
 
-from fw_actors.webhooks import erasure
+from fw_actors.documents.handle import Fw
+from fw_actors.webhooks import cancellation, erasure
 from tests.fw_cli.conftest import CommandLine
 
 MAKE = """
@@ -231,3 +235,64 @@ def test_erase_removes_bodies_of_all_selected_deliveries(
     assert fw.done("webhooks", "erase", "--webhook", hooks[0], "--yes") == "Nothing to erase.\n"
     left = "SELECT count(*) AS n FROM doc_webhook_delivery WHERE payload IS NOT NULL"
     assert fw.json("eval", f'fw.db.sql("{left}")') == [{"n": 162}]
+
+
+def renaming(
+    monkeypatch: pytest.MonkeyPatch, place: object, name: str, doctype: str, old: str
+) -> None:
+    """Rename a document in the first transaction in which a function of `place` is called."""
+    original: Callable[..., Any] = getattr(place, name)
+    renames = iter([f"{old}-renamed"])
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        fw = next(each for each in args if isinstance(each, Fw))
+        for new in renames:
+            fw.get_doc(doctype, old).rename(new)
+        return result
+
+    monkeypatch.setattr(place, name, call)
+
+
+def renamed_selection(
+    fw: CommandLine, hooks: list[str], monkeypatch: pytest.MonkeyPatch, command: str, by: str
+) -> list[str]:
+    """Return the options that select twelve deliveries by a name that changes meanwhile."""
+    monkeypatch.setattr(erasure, "MAX_ERASABLE_DELIVERIES", 5)
+    monkeypatch.setattr(cancellation, "MAX_EXAMINED_DELIVERIES", 5)
+    place, name = {
+        "erase": (erasure, "erase_many"),
+        "cancel": (cancellation.Cancellations, "cancel_matching"),
+    }[command]
+    if by == "webhook":
+        renaming(monkeypatch, place, name, "Webhook", hooks[0])
+        return ["--webhook", hooks[0]]
+    make = 'fw.new_doc("Role", name="Clerk").insert()'
+    fw.done("eval", make, "--commit")
+    about = "UPDATE doc_webhook_delivery SET reference_doctype = 'Role', reference_name = 'Clerk'"
+    fw.done("eval", f"fw.db.sql(\"{about} WHERE webhook = '{hooks[0]}'\")", "--commit")
+    renaming(monkeypatch, place, name, "Role", "Clerk")
+    return ["--reference", "Role", "Clerk"]
+
+
+@pytest.mark.parametrize("by", ["webhook", "reference"])
+def test_erase_follows_rename(
+    fw: CommandLine, hooks: list[str], monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """A Webhook or document that is renamed between two transactions (B-363)."""
+    selecting = renamed_selection(fw, hooks, monkeypatch, "erase", by)
+    final = "UPDATE doc_webhook_delivery SET status = 'Sent', last_attempt = creation"
+    fw.done("eval", f'fw.db.sql("{final}")', "--commit")
+    report = fw.json("webhooks", "erase", *selecting, "--yes", "--json")
+    assert len({row["delivery"] for row in report}) == 12
+
+
+@pytest.mark.parametrize("by", ["webhook", "reference"])
+def test_cancel_follows_rename(
+    fw: CommandLine, hooks: list[str], monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """A Webhook or document that is renamed between two transactions (B-368)."""
+    selecting = renamed_selection(fw, hooks, monkeypatch, "cancel", by)
+    report = fw.json("webhooks", "cancel", *selecting, "--yes", "--json")
+    assert len({row["delivery"] for row in report}) == 12

@@ -125,6 +125,15 @@ async def test_erasable_selects_by_webhook_document_and_time(site: VirtualSite) 
     assert await matching(until=2**50) == [name]
 
 
+async def test_erasable_excludes_end_of_time_range(site: VirtualSite) -> None:
+    """As in all ranges of times (B-369)."""
+    deliveries = ScriptedDeliveries(site)
+    name = await deliveries.ended("REFUSED")
+    [(last,)] = await site.sql("SELECT last_attempt FROM doc_webhook_delivery")
+    assert await site.do(lambda fw: erasable(fw, until=last)) == []
+    assert await site.do(lambda fw: erasable(fw, until=last + 1)) == [name]
+
+
 async def test_erase_many_erases_listed_deliveries_once(site: VirtualSite) -> None:
     """Each erasure is recorded; one that another call has erased is left out (B-363)."""
     deliveries, audit = ScriptedDeliveries(site), site.site.audit
