@@ -102,7 +102,8 @@ class ClockSkewRepair:
     """Makes jobs due that a wrong clock has scheduled too far ahead (B-198).
 
     Scans one queue at the first call, once a minute, and after the clock was set back. If it was
-    set back by more than the margin, also ends leases that would last longer by that time: their
+    set back by more than the margin, and at the first call, because a clock is often corrected
+    while the service is stopped, also ends leases that would last longer by that time: their
     holders may have died (O-33). They last for the longest lease from then on, because an attempt
     may be in progress.
     """
@@ -116,7 +117,7 @@ class ClockSkewRepair:
         self._lease_ms = round(lease_seconds * MS_PER_SECOND)
         self._next = -inf
         self._latest = 0
-        self._leases_ahead = False
+        self._leases_ahead = True
 
     async def run(self, store: Store, log: Log, now: int) -> None:
         """Scan the queue if a scan is due; `now` is in ms of the clock.

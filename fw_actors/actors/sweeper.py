@@ -7,7 +7,8 @@ batches, so that writers never wait long; two concurrent sweepers do no harm. Ev
 without it.
 
 It also corrects times that were stored while the clock was ahead. Without that, locks, throttles,
-sessions, links, API keys and pauses would last longer by the time that the clock was ahead.
+sessions, links, API keys and pauses would last longer by the time that the clock was ahead, and
+notices of failing Webhooks would be late by it.
 
 Rules: O-70, O-71, O-74, B-280, O-87, O-163.
 """
@@ -26,7 +27,7 @@ from fw_actors.ops import audit
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, handles
 from fw_actors.runtime.clock import MS_PER_MINUTE
 from fw_actors.store import Store, Tx
-from fw_actors.webhooks import erasure, pacing
+from fw_actors.webhooks import erasure, health, pacing
 from fw_actors.webhooks.erasure import payload_batches
 from fw_actors.webhooks.health import drop_old_hours, drop_states_of_deleted
 
@@ -77,8 +78,8 @@ def audit_batches(retention_days: int) -> tuple[Batch, ...]:
 
 
 class ClockCorrection:
-    """The step that corrects times that lie ahead: of sign-ins, sessions, links, API keys and
-    pauses of Webhooks (O-163).
+    """The step that corrects times that lie ahead: of sign-ins, sessions, links, API keys, and
+    pauses and failures of Webhooks (O-163).
 
     It looks for such rows at its first call, since a clock is often corrected while the service is
     stopped, and after each call at which the clock had been set back.
@@ -112,6 +113,7 @@ class ClockCorrection:
             + attempts.correct_times(tx, ahead, self._lockout_minutes, BATCH)
             + sessions.correct_times(tx, ahead, self._session_days, self._idle_days, BATCH)
             + links.correct_times(tx, ahead, BATCH)
+            + health.correct_times(tx, ahead, BATCH)
         )
 
         def done() -> None:

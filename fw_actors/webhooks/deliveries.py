@@ -24,6 +24,7 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.core import BY_DOCUMENT
+from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
@@ -39,6 +40,7 @@ from fw_actors.rules.delivery import (
     next_transition,
 )
 from fw_actors.rules.signing import SignedHeaders
+from fw_actors.runtime.clock import MS_PER_MINUTE
 from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.ordered_jobs import OrderedJob, held_ordered, leave, next_after
@@ -406,11 +408,16 @@ _WAITING: Final = Statement(
 )
 
 
+CLOCK_TOLERANCE_MS: Final = 5 * MS_PER_MINUTE
+"""A time that is further ahead was stored before the clock was set back; as in `sweeper`."""
+
+
 class NamesOfDeletedWebhooks(Observer):
     """Keeps a new Webhook from getting the deliveries of a deleted one of the same name.
 
     Those that wait keep the name taken (B-30); those that have ended are marked as the deleted
-    one's (B-253), by the last of them.
+    one's (B-253), by the last of them. That mark would include deliveries of the new Webhook if the
+    last one was recorded while the clock was ahead, so such a one keeps the name taken as well.
     """
 
     doctypes = frozenset({"Webhook"})
@@ -422,6 +429,7 @@ class NamesOfDeletedWebhooks(Observer):
         name: sa.BindParameter[Any] = sa.bindparam("key")
         last = sa.select(d.name).where(d.webhook == name)
         last = last.order_by(d.creation.desc(), d.name.desc()).limit(1)
+        self._last = Statement(last.with_only_columns(d.creation))
         self._mark = Statement(
             sa.update(webhooks)
             .where(webhooks.c.name == name)
@@ -434,6 +442,13 @@ class NamesOfDeletedWebhooks(Observer):
             raise DuplicateError(
                 f"{doc.name} is the name of a deleted Webhook whose deliveries still wait. "
                 "Choose another name, or wait until they have ended.",
+                field="name",
+            )
+        last = fw.tx.scalar(self._last, key=doc.name)
+        if last is not None and last > fw.tx.now + CLOCK_TOLERANCE_MS:
+            raise DuplicateError(
+                f"{doc.name} is the name of a deleted Webhook that has a delivery dated "
+                f"{iso(last)}, because the clock was ahead. Choose another name.",
                 field="name",
             )
 

@@ -22,7 +22,7 @@ from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.receivers import FAILURES, NOT_PAUSED, pause_end
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
-from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
+from fw_actors.store import JsonRows, Statement, Tx, earlier, rows_as_json
 from fw_actors.store.ordered_jobs import count_parked
 from fw_actors.store.schema import JOB, WEBHOOK_CLAIM, WEBHOOK_HEALTH, WEBHOOK_HOUR
 from fw_actors.webhooks.events import QUEUE
@@ -439,3 +439,47 @@ def drop_states_of_deleted(tx: Tx, limit: int) -> int:
     rows = tx.rows(_OF_NO_WEBHOOK, limit=limit)
     _delete_counts(tx, *(webhook for (webhook,) in rows))
     return len(rows)
+
+
+_AHEAD: Final[sa.BindParameter[Any]] = sa.bindparam("ahead", type_=sa.BigInteger())
+_AT: Final[sa.BindParameter[Any]] = sa.bindparam("now", type_=sa.BigInteger())
+_FAILED_FOR: Final = sa.case(
+    (_HEALTH.last_failure > _HEALTH.failing_since, _HEALTH.last_failure - _HEALTH.failing_since),
+    else_=0,
+)
+_SINCE: Final = sa.case(
+    (_HEALTH.failing_since > _AHEAD, _AT - _FAILED_FOR), else_=_HEALTH.failing_since
+)
+_IS_AHEAD: Final = sa.or_(
+    *(each > _AHEAD for each in (_HEALTH.failing_since, _HEALTH.last_failure, _HEALTH.last_success))
+)
+_CORRECT: Final = Statement(
+    sa.update(WEBHOOK_HEALTH)
+    .where(
+        _HEALTH.webhook.in_(  # locked in the order of outcomes
+            sa.select(_HEALTH.webhook)
+            .where(_IS_AHEAD)
+            .order_by(_HEALTH.webhook)
+            .limit(sa.bindparam("limit"))
+            .with_for_update()
+        )
+    )
+    .values(
+        failing_since=_SINCE,
+        noticed=sa.case((_HEALTH.noticed == _HEALTH.failing_since, _SINCE), else_=_HEALTH.noticed),
+        disabled=sa.case(
+            (_HEALTH.disabled == _HEALTH.failing_since, _SINCE), else_=_HEALTH.disabled
+        ),
+        last_failure=earlier(_HEALTH.last_failure, _AT),
+        last_success=earlier(_HEALTH.last_success, _AT),
+    )
+)
+
+
+def correct_times(tx: Tx, after: int, limit: int) -> int:
+    """Correct the failures and successes of at most `limit` Webhooks that are later than `after`
+    (ms); return how many.
+
+    A failure period keeps its duration up to now, and the actions that were taken for it (O-163).
+    """
+    return tx.run(_CORRECT, now=tx.now, ahead=after, limit=limit)

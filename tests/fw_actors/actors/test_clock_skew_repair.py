@@ -100,6 +100,20 @@ async def test_clock_skew_repair_shortens_leases_only_after_long_backward_clock_
         assert await due_in(site) == [left]
 
 
+@pytest.mark.parametrize(("ahead", "left"), [(240_000, 300.0), (HOUR_MS, 60.0)])
+async def test_clock_skew_repair_shortens_leases_at_start(
+    ahead: int, left: float, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """The clock may have been set back while the service was stopped (B-198)."""
+    async with inline_site(tmp_path) as site:
+        await put(site, 0)
+        lease_ms = ahead + round(LEASE_SECONDS * 1000)  # as if the clock had been ahead
+        await site.store.write(lambda tx: jobs.claim(tx, "mail", "", 1, lease_ms, "token"))
+        repair = ClockSkewRepair("mail", 2 * HOUR_MS / 1000, LEASE_SECONDS)
+        await repair.run(site.store, RecordingLog(), site.clock.now())
+        assert await due_in(site) == [left]
+
+
 async def test_clock_skew_repair_keeps_retries_when_it_shortens_leases(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

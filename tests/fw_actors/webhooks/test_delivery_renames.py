@@ -119,6 +119,43 @@ async def test_insert_refuses_name_of_deleted_webhook_until_deliveries_end(
     assert [row["webhook"] for row in await site.deliveries()] == [gone]
 
 
+async def test_insert_refuses_name_of_deleted_webhook_with_delivery_ahead_of_clock(
+    site: VirtualSite,
+) -> None:
+    """Its deliveries would count as those of the deleted Webhook until then (B-30, B-253)."""
+    gone = await site.subscribe("a.b")
+    await site.do(lambda fw: fw.webhooks.emit("a.b", {}))
+    await site.do(lambda fw: fw.get_doc("Webhook", gone).delete())
+    await site.do(lambda fw: fw.db.sql("DELETE FROM fw_job"))
+    move = "UPDATE doc_webhook_delivery SET creation = creation + :by"
+
+    def again(fw: Any) -> None:
+        fw.new_doc(
+            "Webhook", name=gone, url="https://new.example/", event_type="Custom",
+            custom_event="c.d", secret="whsec_YSBzZWNyZXQgb2YgYW5vdGhlciB3ZWJob29rIQ==",
+        ).insert()  # fmt: skip
+
+    await site.sql(move, by=3_600_000)
+    with pytest.raises(DuplicateError, match=r"dated 20.*Z, because the clock was ahead"):
+        await site.do(again)
+    await site.sql(move, by=-3_600_000)
+    await site.do(again)
+
+
+async def test_key_of_deleted_webhook_stays_used_for_namesake(site: VirtualSite) -> None:
+    """A key is unique for each name of a Webhook, until its delivery is swept (B-78, B-81)."""
+    gone = await site.subscribe("a.b")
+    await site.do(lambda fw: fw.webhooks.emit("a.b", {}, key="k"))
+    await site.do(lambda fw: fw.get_doc("Webhook", gone).delete())
+    await site.do(lambda fw: fw.db.sql("DELETE FROM fw_job"))
+    await site.subscribe("a.b", name=gone)
+    with pytest.raises(DuplicateError):
+        await site.do(lambda fw: fw.webhooks.emit("a.b", {}, key="k"))
+    await site.do(lambda fw: fw.db.sql("DELETE FROM doc_webhook_delivery"))
+    emitted = await site.do(lambda fw: fw.webhooks.emit("a.b", {}, key="k"))
+    assert len(emitted["deliveries"]) == 1
+
+
 async def other_process(site: VirtualSite, hook: str, text: str) -> None:
     """Change a Webhook in the database between two events, as another process does."""
     await site.do(lambda fw: fw.webhooks.emit("a.b", {"n": 1}))

@@ -14,11 +14,13 @@ from fw_actors.mail import FailingWebhook, Notice, Template, TemplateValues, ren
 from fw_actors.ops.doctor.delivery import WebhookSince, webhook_facts
 from fw_actors.rules.delivery import error_of_response
 from fw_actors.rules.receivers import OutageAction
+from fw_actors.webhooks.health import correct_times
 from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from tests.site_kit import START_MS
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 HOUR, DAY = 3_600_000, 86_400_000
+AHEAD_MS = 300_000
 
 
 @asynccontextmanager
@@ -288,3 +290,49 @@ def test_failing_webhook_mail_names_cause_and_remedy(template: Template) -> None
     text = render(template, values).text
     for part in ("Billing", "h1", "7 attempts", "2027-01-15 08:00 UTC", "answered 503", "replay"):
         assert part in text
+
+
+async def corrected(site: VirtualSite) -> tuple[Any, ...]:
+    """Correct the times as the Sweeper does; return them."""
+    await site.site.store.write(lambda tx: correct_times(tx, START_MS + AHEAD_MS, 10))
+    [row] = await site.sql(
+        "SELECT failing_since, last_failure, last_success, noticed, disabled FROM fw_webhook_health"
+    )
+    return row
+
+
+async def test_failure_period_ahead_of_clock_keeps_duration(tmp_path: Path) -> None:
+    """Its notice comes after the hours of failure, not after the time of the clock (O-163)."""
+    async with failing_site(tmp_path) as (site, name):
+        await fail(site, name, since=START_MS + 8 * DAY, last=START_MS + 9 * DAY)
+        assert await sweep(site) == []
+        assert await corrected(site) == (START_MS - DAY, START_MS, None, None, None)
+        assert await sweep(site) == [(OutageAction.NOTICE, name)]
+
+
+async def test_failure_period_with_last_failure_before_its_beginning_begins_now(
+    tmp_path: Path,
+) -> None:
+    """Its last failure came after the clock was set back (O-163)."""
+    async with failing_site(tmp_path) as (site, name):
+        await fail(site, name, since=START_MS + DAY, last=START_MS - 1)
+        assert (await corrected(site))[:2] == (START_MS, START_MS - 1)
+
+
+async def test_correction_of_failure_period_repeats_no_notice(tmp_path: Path) -> None:
+    """Neither the notice nor its end is sent for the corrected time (B-341, O-163)."""
+    async with failing_site(tmp_path) as (site, name):
+        await fail(site, name, since=START_MS + 8 * DAY, last=START_MS + 9 * DAY)
+        await site.sql("UPDATE fw_webhook_health SET noticed = failing_since, notice_open = 1")
+        assert (await corrected(site))[3] == START_MS - DAY
+        assert await sweep(site) == []
+        await succeed(site, name)
+        assert await sweep(site) == [(OutageAction.END, name)]
+
+
+async def test_correction_leaves_times_of_failures_in_the_past(tmp_path: Path) -> None:
+    """Also those that are ahead by as much as the clocks of nodes may differ (O-163)."""
+    async with failing_site(tmp_path) as (site, name):
+        since, last = START_MS - 2 * DAY, START_MS + AHEAD_MS
+        await fail(site, name, since=since, last=last)
+        assert (await corrected(site))[:2] == (since, last)
