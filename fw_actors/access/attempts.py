@@ -187,6 +187,11 @@ def _fail() -> Statement:
 
 
 _FAIL: Final = _fail()
+_LOCK: Final = Statement(
+    sa.update(LOGIN_ATTEMPT)
+    .where(_T.key == _KEY, _T.at == sa.bindparam("newest"), _COUNTS_AS_FAILURE)
+    .values(until=sa.bindparam("end", type_=sa.BigInteger()))
+)
 _RELEASE: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.id == _ID))
 _CLEAR: Final = Statement(
     sa.delete(LOGIN_ATTEMPT).where(
@@ -231,10 +236,27 @@ def charge(
             _CHARGE_SHARED[within], id=charge_id, limit=counter_budget.limit, **params, **further
         ):
             return None
+    elif budget.locks:
+        _lock_reached(tx, key, budget)
     return max(
         refusal_seconds(_read_tally(tx, statement, key, budget), budget, tx.now)
         for statement, key, budget in _counters(key, counter_budget, networks, budget)
     )
+
+
+def _lock_reached(tx: Tx, key: bytes, budget: Budget) -> None:
+    """Store the lock of failures that reach the limit without one, as if the last had started it.
+
+    The limit was lowered since, or a crash has left charges that count as failures. Otherwise an
+    attempt would be admitted as soon as enough of them have left the window, earlier than the
+    refusal says, and nobody would see that the identifier is locked.
+    """
+    tally = _read_tally(tx, _TALLY, key, budget)
+    is_stored = tally.locked_until is not None and tally.locked_until > tx.now
+    if tally.failed >= budget.limit and tally.newest_failure is not None and not is_stored:
+        end = min(tally.newest_failure, tx.now) + budget.window
+        stale = tx.now - IN_FLIGHT_MS
+        tx.run(_LOCK, key=key, newest=tally.newest_failure, end=end, stale=stale)
 
 
 def _network_parameters(networks: NetworkCounters, budget: Budget) -> dict[str, Any]:

@@ -14,11 +14,13 @@ KEY = b"k" * 32
 
 
 class AttemptCounter:
-    """One counter, charged and settled by number."""
+    """One counter, charged and settled by number; `first`: the number before the first one."""
 
-    def __init__(self, site: VirtualSite, budget: Budget = FIVE, key: bytes = KEY) -> None:
+    def __init__(
+        self, site: VirtualSite, budget: Budget = FIVE, key: bytes = KEY, first: int = 0
+    ) -> None:
         self._store, self._budget, self._key = site.site.store, budget, key
-        self._made = 0
+        self._made = first
 
     async def charge(self) -> float | str:
         """Charge an attempt: its id, or the seconds to wait."""

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from fw_actors.access import attempts
+from fw_actors.ops.console_facts import locked_identifiers
 from fw_actors.rules.lockout import Budget
 from fw_actors.store import Tx
 from tests.fw_actors.access.attempt_kit import FIVE, KEY, MINUTE, AttemptCounter
@@ -93,6 +94,35 @@ async def test_crashes_and_failures_together_reach_the_limit(site: VirtualSite) 
         await counter.charge()
     await trio.sleep(30)
     assert await counter.failure() == 900
+
+
+async def test_failures_beyond_lowered_limit_lock_from_last_failure(site: VirtualSite) -> None:
+    """The refusal names the time of the next admitted attempt, and the lock is shown (A-71)."""
+    before = AttemptCounter(site, Budget(10, FIVE.window))
+    after = AttemptCounter(site, first=100)
+    for _ in range(6):
+        await before.failure()
+        await trio.sleep(60)
+    assert await site.site.store.read(locked_identifiers) == 0
+    assert await after.charge() == 14 * MINUTE
+    assert await site.site.store.read(locked_identifiers) == 1
+    await trio.sleep(14 * MINUTE - 0.001)
+    assert await after.charge() == pytest.approx(0.001)
+    await trio.sleep(0.001)
+    assert isinstance(await after.charge(), str)
+    assert await site.site.store.read(locked_identifiers) == 0
+
+
+async def test_charges_left_by_crashes_lock_from_last_charge(site: VirtualSite) -> None:
+    """They count as failures, of which the last one has started the lock (A-66, A-71)."""
+    counter = AttemptCounter(site)
+    for _ in range(5):
+        await counter.charge()
+        await trio.sleep(60)
+    assert await counter.charge() == 14 * MINUTE
+    assert await site.site.store.read(locked_identifiers) == 1
+    await trio.sleep(13 * MINUTE)
+    assert await counter.charge() == MINUTE
 
 
 async def test_attempt_with_a_slow_hash_counts_once(site: VirtualSite) -> None:
