@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -114,13 +115,30 @@ class PostgresCluster:
             self._owner = None
         self._control("stop", "-m", mode)
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop all processes of the server for the duration of the block, without their end."""
+        server = (self.folder / "data" / "postmaster.pid").read_text().splitlines()[0]
+        found = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", server], capture_output=True, text=True, check=True
+        )
+        processes = [int(server), *map(int, found.stdout.split())]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
+
     def restart_as_standby(self) -> None:
         """Restart the server as a read-only copy of a primary that is gone, as after a failover."""
         self.stop()
-        signal = self.folder / "data" / "standby.signal"
-        signal.touch()
+        marker = self.folder / "data" / "standby.signal"
+        marker.touch()
         if os.getuid() == 0:
-            shutil.chown(signal, USER, USER)
+            shutil.chown(marker, USER, USER)
         self.start()
 
     def promote(self) -> None:

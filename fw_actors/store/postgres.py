@@ -14,12 +14,12 @@ import select
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from math import ceil, inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psycopg
 import trio
@@ -39,10 +39,12 @@ from fw_actors.store.executor import (
 )
 from fw_actors.store.migrations import migrate
 from fw_actors.store.postgres_connection import (
+    ANSWER_SECONDS,
     ConnectionPool,
     PostgresConnection,
     PostgresSettings,
     ReconnectBackoff,
+    ServerWatch,
     one_line,
     read_url,
 )
@@ -262,13 +264,16 @@ async def open_postgres(
     reader_threads: int = READER_THREADS,
     busy_seconds: float = LOCK_SECONDS,
     query_seconds: float | None = None,
+    answer_seconds: float = ANSWER_SECONDS,
     restoring: bool = False,
 ) -> AsyncIterator[Store]:
     """Open the database at `url`, make or migrate its tables, and close it at the end.
 
     Calls of `write` begin in their order and overlap. When the server is restarted, calls get 503
-    until it can be reached again; connections are replaced automatically. Leaving the block answers
-    the waiting calls and refuses further ones.
+    until it can be reached again; connections are replaced automatically. So do calls to a server
+    that is frozen or behind a network that drops packets, after `answer_seconds` and the wait for a
+    new connection; a call that was committing is told that its outcome is unknown. Leaving the
+    block answers the waiting calls and refuses further ones.
 
     Args:
         url: `postgresql://user@host:port/database`, with any of libpq's parameters.
@@ -284,40 +289,58 @@ async def open_postgres(
         busy_seconds: how long a statement waits for a lock of another transaction.
         query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
             Inline calls are not interrupted.
+        answer_seconds: the time for which a statement waits before it is checked that the server
+            answers at all; inline calls wait without end.
         restoring: also opens a database into which a dump is being restored.
 
     Raises: ConfigurationError when the database cannot be reached (DatabaseUnreachableError), has
         an unsuitable version or encoding, is newer than this program, or its restore was killed;
         OverloadedError when another process keeps it locked.
     """
-    settings = PostgresSettings(read_url(url), busy_seconds, durable=durable)
-    opening = partial(_open, settings, clock.now(), entropy, restoring=restoring)
-    pool, notices = opening() if inline else await open_in_thread(opening, _close)
-    listeners, heard = Listeners(), EngineCounts()
-    noticed = partial(_notice, heard, listeners)
-    exchange = (InlineNotices if inline else NoticeThread)(settings, notices, noticed)
-    engines = _make_engines(
-        pool,
-        ConnectionPool(replace(settings, query_seconds=query_seconds, read_only=True)),
-        (1, 1, 1) if inline else (writer_threads, reader_threads, LOOKUP_THREADS),
-        exchange.committed,
-        query_seconds,
-    )
-    if inline:
-        executors = inline_executors(engines.writers[0], engines.readers[0], engines.lookups[0])
-    else:
-        executors = _thread_executors(engines, max_waiting_writes, max_waiting_reads, query_seconds)
-    counts = [heard, *(engine.counts for engine in engines.all)]
-    store = Store(
-        clock, executors, listeners, counts, poll=exchange.poll,
-        max_waiting_writes=max_waiting_writes, max_waiting_reads=max_waiting_reads,
-        readers=len(engines.readers), writers=len(engines.writers),
-    )  # fmt: skip
+    conninfo = read_url(url)
+    with _watching(conninfo, None if inline else answer_seconds) as watch:
+        settings = PostgresSettings(conninfo, busy_seconds, durable=durable, watch=watch)
+        opening = partial(_open, settings, clock.now(), entropy, restoring=restoring)
+        pool, notices = opening() if inline else await open_in_thread(opening, _close)
+        listeners, heard = Listeners(), EngineCounts()
+        noticed = partial(_notice, heard, listeners)
+        exchange = (InlineNotices if inline else NoticeThread)(settings, notices, noticed)
+        engines = _make_engines(
+            pool,
+            ConnectionPool(replace(settings, query_seconds=query_seconds, read_only=True)),
+            (1, 1, 1) if inline else (writer_threads, reader_threads, LOOKUP_THREADS),
+            exchange.committed,
+            query_seconds,
+        )
+        if inline:
+            executors = inline_executors(engines.writers[0], engines.readers[0], engines.lookups[0])
+        else:
+            executors = _thread_executors(
+                engines, max_waiting_writes, max_waiting_reads, query_seconds
+            )
+        counts = [heard, *(engine.counts for engine in engines.all)]
+        store = Store(
+            clock, executors, listeners, counts, poll=exchange.poll,
+            max_waiting_writes=max_waiting_writes, max_waiting_reads=max_waiting_reads,
+            readers=len(engines.readers), writers=len(engines.writers),
+        )  # fmt: skip
+        try:
+            yield store
+        finally:
+            await store.close()
+            await exchange.close()
+
+
+@contextmanager
+def _watching(
+    conninfo: Mapping[str, Any], answer_seconds: float | None
+) -> Iterator[ServerWatch | None]:
+    watch = None if answer_seconds is None else ServerWatch(conninfo, answer_seconds)
     try:
-        yield store
+        yield watch
     finally:
-        await store.close()
-        await exchange.close()
+        if watch is not None:
+            watch.close()
 
 
 class _PostgresEngines(NamedTuple):

@@ -10,15 +10,19 @@ The module has more than 500 lines because it contains all that is specific to p
 from __future__ import annotations
 
 import logging
+import os
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import ceil, inf
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from weakref import WeakSet
 
 import psycopg
 from psycopg import postgres
@@ -61,6 +65,8 @@ _OVERLOADED: Final = MappingProxyType(
     {
         "08": CONNECTION_LOST,
         "40": "Another transaction conflicted; nothing was changed. Try again.",
+        "40P01": "This transaction and another one waited for each other (a deadlock); nothing was "
+        "changed. Try again.",
         "55P03": "The database is locked by another transaction. Try again in a moment.",
         "53": "The database has no resources left; nothing was changed.",
         "53100": "The database's disk is full; nothing was changed.",
@@ -242,6 +248,92 @@ _CONNECT: Final = {
 }
 
 
+class _ServerAddress(NamedTuple):
+    """The address of a server: host, as named and as resolved, and port."""
+
+    host: str
+    hostaddr: str
+    port: int
+
+
+ANSWER_SECONDS: Final = 10.0
+"""The time for which a statement waits before it is checked that the server answers at all."""
+_PROBE_SECONDS: Final = 5
+_WATCH_SECONDS: Final = 1.0
+
+
+class ServerWatch:
+    """The thread that ends statements to which a server gives no answer any more.
+
+    A frozen server, or a network that drops packets, ends no connection. A long statement is no
+    sign of it: when one has waited for `ANSWER_SECONDS`, the watch opens a connection to the same
+    server. If that is not answered either, it breaks off the connections that wait there, so that
+    their threads get the error of a lost connection, and has the pools close their idle ones. A
+    transaction that had not begun its commit is rolled back by the server when that continues.
+    """
+
+    def __init__(self, conninfo: Mapping[str, Any], answer_seconds: float) -> None:
+        """`conninfo`: libpq's parameters; `answer_seconds`: as `ANSWER_SECONDS`."""
+        self._conninfo, self._answer_seconds = conninfo, answer_seconds
+        self._period = min(_WATCH_SECONDS, answer_seconds)
+        self._lock = threading.Lock()
+        self._connections: WeakSet[PostgresConnection] = WeakSet()
+        self._on_silence: list[Callable[[], None]] = []
+        self._closing = threading.Event()
+        threading.Thread(target=self._watch, name="fw-server-watch", daemon=True).start()
+
+    def add(self, connection: PostgresConnection) -> None:
+        """Watch a connection until it is closed."""
+        with self._lock:
+            self._connections.add(connection)
+
+    def on_silence(self, callback: Callable[[], None]) -> None:
+        """Call `callback` in the thread of the watch when a server does not answer."""
+        self._on_silence.append(callback)
+
+    def close(self) -> None:
+        """End the thread, after a check in progress."""
+        self._closing.set()
+
+    def _watch(self) -> None:
+        while not self._closing.wait(self._period):
+            try:
+                self._check(time.monotonic() - self._answer_seconds)
+            except Exception:  # the next check tries again
+                _log.exception("a server could not be checked")
+
+    def _check(self, latest: float) -> None:
+        """Check the servers to which a statement was sent before `latest`."""
+        with self._lock:
+            waiting = [(each, each.waiting_since) for each in self._connections]
+        late = [(each, since, each.address) for each, since in waiting if since <= latest]
+        for address in {address for _, _, address in late}:
+            if self._answers(address):
+                continue
+            ended = [each.break_off(since) for each, since, at in late if at == address]
+            _log.warning(
+                "the database does not answer; statements that were broken off: %d", sum(ended)
+            )
+            for callback in self._on_silence:
+                callback()
+
+    def _answers(self, address: _ServerAddress) -> bool:
+        """Return whether a server answers a connection within some seconds, also by a refusal."""
+        parameters = {
+            **self._conninfo,
+            **{name: value for name, value in address._asdict().items() if value},
+            "target_session_attrs": "any",
+            "connect_timeout": max(2, min(_PROBE_SECONDS, ceil(self._answer_seconds))),  # libpq: 2
+        }
+        try:
+            psycopg.connect(**parameters).close()
+        except psycopg.errors.ConnectionTimeout:
+            return False
+        except psycopg.Error:
+            return True
+        return True
+
+
 @dataclass(frozen=True)
 class PostgresSettings:
     """The settings that all connections of a store share.
@@ -249,7 +341,7 @@ class PostgresSettings:
     `lock_seconds` is the time that a statement waits for a lock of another transaction; `durable`:
     whether a commit is on the disk before it returns; `query_seconds` is the time limit of a
     statement, None for no limit; `read_only`: whether statements outside a transaction are refused
-    if they write.
+    if they write; `watch` ends statements without an answer, None: they wait.
     """
 
     conninfo: dict[str, Any]
@@ -257,6 +349,7 @@ class PostgresSettings:
     durable: bool = True
     query_seconds: float | None = None
     read_only: bool = False
+    watch: ServerWatch | None = None
 
 
 def read_url(url: str) -> dict[str, Any]:
@@ -283,6 +376,9 @@ class PostgresConnection:
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._was_cancelled = False
+        self._closing = threading.Lock()
+        self.waiting_since = inf
+        """The time.monotonic() of a statement that the server has not answered; inf without one."""
         self.raw = psycopg.connect(
             **settings.conninfo,
             autocommit=True,  # transactions begin only by explicit commands
@@ -293,7 +389,11 @@ class PostgresConnection:
             self.raw.prepared_max = PREPARED_STATEMENTS
             _refuse_unfit(self.raw)
             self.cursor = self.raw.cursor()
-            self.cursor.execute(_session(settings))
+            info = self.raw.info
+            self.address = _ServerAddress(info.host, info.hostaddr, info.port)
+            if settings.watch is not None:
+                settings.watch.add(self)
+            self._execute(_session(settings))
         except BaseException:
             self.raw.close()
             raise
@@ -306,7 +406,7 @@ class PostgresConnection:
 
     def execute(self, text: bytes) -> None:
         """Run a statement that takes no values."""
-        self.cursor.execute(text, prepare=False)
+        self._execute(text, prepare=False)
 
     @property
     def is_open(self) -> bool:
@@ -322,13 +422,13 @@ class PostgresConnection:
         """
         if not self.is_open:
             raise OverloadedError(CONNECTION_LOST)
-        return self.cursor.execute(text.encode() if isinstance(text, str) else text, values)
+        return self._execute(text.encode() if isinstance(text, str) else text, values)
 
     def execute_alone(
         self, text: str | bytes, values: tuple[Any, ...] | Mapping[str, Any] = ()
     ) -> psycopg.Cursor[Any]:
         """Run a statement outside a transaction, which commits by itself; return the cursor."""
-        return self.cursor.execute(text.encode() if isinstance(text, str) else text, values)
+        return self._execute(text.encode() if isinstance(text, str) else text, values)
 
     def execute_command_within(self, text: bytes) -> None:
         """Run commands of the open transaction that take no values."""
@@ -340,7 +440,37 @@ class PostgresConnection:
         """Run a statement of the open transaction once for each of `values`."""
         if not self.is_open:
             raise OverloadedError(CONNECTION_LOST)
-        self.cursor.executemany(text.encode(), values)
+        self.waiting_since = time.monotonic()
+        try:
+            self.cursor.executemany(text.encode(), values)
+        finally:
+            self.waiting_since = inf
+
+    def _execute(
+        self,
+        text: bytes,
+        values: tuple[Any, ...] | Mapping[str, Any] | None = None,
+        *,
+        prepare: bool | None = None,
+    ) -> psycopg.Cursor[Any]:
+        self.waiting_since = time.monotonic()
+        try:
+            return self.cursor.execute(text, values, prepare=prepare)
+        finally:
+            self.waiting_since = inf
+
+    def break_off(self, since: float) -> bool:
+        """End the connection under a statement that was sent at `since`; return whether it still
+        waited. The statement fails as on a lost connection. Called in another thread."""
+        with self._closing:  # else its descriptor might be that of another connection by now
+            if self.waiting_since != since or self.raw.closed:
+                return False
+            try:
+                with socket.socket(fileno=os.dup(self.raw.fileno())) as shared:
+                    shared.shutdown(socket.SHUT_RDWR)
+            except (OSError, psycopg.Error):  # it has just ended
+                return False
+        return True
 
     def cancel(self) -> None:
         """Cancel the running statement. Called in another thread."""
@@ -378,7 +508,8 @@ class PostgresConnection:
 
     def close(self) -> None:
         """Close the connection; an open transaction is rolled back."""
-        self.raw.close()
+        with self._closing:
+            self.raw.close()
 
 
 def _session(settings: PostgresSettings) -> bytes:
@@ -468,6 +599,8 @@ class ConnectionPool:
         self._idle: list[PostgresConnection] = []
         self._closed = False
         self._backoff = ReconnectBackoff()
+        if settings.watch is not None:
+            settings.watch.on_silence(self.close_idle)
 
     def take(self) -> PostgresConnection:
         """Return an idle connection, or a new one if none is idle.
@@ -522,6 +655,11 @@ class ConnectionPool:
         """Close idle connections, and from now on also returned ones."""
         with self._lock:
             self._closed = True
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close the connections that no thread uses. Called in any thread."""
+        with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -94,7 +94,7 @@ async def test_transaction_lock_serialises_writes(store: Store) -> None:
 
 
 async def test_deadlock_refuses_one_write_and_commits_other(store: Store) -> None:
-    """Architecture, The store: a deadlock is a 503."""
+    """The refusal is a 503 that names the reason, and the write is not repeated (O-11)."""
     await store.write(lambda tx: [tx.run(ADD, owner="ada", text=name) for name in "ab"])
     meeting = TransactionBarrier()
 
@@ -112,7 +112,10 @@ async def test_deadlock_refuses_one_write_and_commits_other(store: Store) -> Non
     assert "done" in found
     (refusal,) = [each for each in found if each != "done"]
     assert isinstance(refusal, OverloadedError)
-    assert "conflicted" in refusal.message
+    assert refusal.message == (
+        "This transaction and another one waited for each other (a deadlock); nothing was changed. "
+        "Try again."
+    )
 
 
 async def test_locked_table_refuses_writes_and_allows_reads(
@@ -344,3 +347,95 @@ async def test_open_postgres_refuses_database_not_in_utf8(cluster: PostgresClust
                 pass
     finally:
         cluster.execute("DROP DATABASE latin")
+
+
+@asynccontextmanager
+async def impatient(cluster: PostgresCluster) -> AsyncIterator[Store]:
+    """A store that notices soon that its server does not answer."""
+    url = cluster.url().replace("connect_timeout=60", "connect_timeout=2")
+    options = {"clock": SystemClock(), "entropy": SeededEntropy(1)}
+    async with open_postgres(url, answer_seconds=0.2, **options) as store:
+        await store.write(create_notes)
+        yield store
+
+
+async def until_written(store: Store, text: str) -> None:
+    """Write a note as soon as the store takes it."""
+    with trio.fail_after(30):
+        while True:
+            try:
+                return await store.write(add(text))
+            except OverloadedError:
+                await trio.sleep(0.1)
+
+
+async def test_write_on_frozen_server_is_refused_and_undone(own_cluster: PostgresCluster) -> None:
+    """Nothing was changed, also after the server continues; writes then succeed (O-14)."""
+    with ExitStack() as frozen:
+        async with impatient(own_cluster) as store:
+
+            def write(tx: Tx) -> None:
+                tx.run(ADD, owner="ada", text="lost")
+                frozen.enter_context(own_cluster.frozen())
+                tx.run(ADD, owner="ada", text="lost too")
+
+            with trio.fail_after(30), pytest.raises(OverloadedError, match="nothing was changed"):
+                await store.write(write)
+            with trio.fail_after(30), pytest.raises(OverloadedError, match="cannot be reached"):
+                await store.write(add("refused"))
+            frozen.close()
+            await until_written(store, "kept")
+            assert await store.read(texts) == ["kept"]
+
+
+async def test_commit_on_frozen_server_is_reported_as_unknown(
+    own_cluster: PostgresCluster,
+) -> None:
+    """The server may carry it out when it continues (O-14)."""
+    with ExitStack() as frozen:
+        async with impatient(own_cluster) as store:
+
+            def write(tx: Tx) -> None:
+                tx.run(ADD, owner="ada", text="perhaps")
+                frozen.enter_context(own_cluster.frozen())
+
+            with trio.fail_after(30), pytest.raises(OverloadedError, match="during the commit"):
+                await store.write(write)
+            frozen.close()
+            await until_written(store, "kept")
+            assert set(await store.read(texts)) - {"perhaps"} == {"kept"}
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+async def test_read_on_frozen_server_is_refused(
+    own_cluster: PostgresCluster, reserved: bool
+) -> None:
+    """A reader is free again, and reads when the server continues (O-14)."""
+    async with impatient(own_cluster) as store:
+        with own_cluster.frozen():
+            for _ in range(2):
+                with trio.fail_after(30), pytest.raises(OverloadedError):
+                    await store.read(texts, reserved=reserved)
+        await until_written(store, "kept")
+        with trio.fail_after(30):
+            while True:
+                with suppress(OverloadedError):
+                    assert await store.read(texts, reserved=reserved) == ["kept"]
+                    return
+                await trio.sleep(0.1)
+
+
+async def test_store_on_frozen_server_closes(own_cluster: PostgresCluster) -> None:
+    """A stop does not wait for the server to continue (O-14)."""
+    with ExitStack() as frozen, trio.fail_after(30):
+        async with impatient(own_cluster) as store:
+            await store.write(add("kept"))
+            frozen.enter_context(own_cluster.frozen())
+
+
+async def test_long_statement_is_not_broken_off(own_cluster: PostgresCluster) -> None:
+    """The server answers another connection meanwhile (O-14)."""
+    async with impatient(own_cluster) as store:
+        await store.write(lambda tx: tx.run(sql("SELECT pg_sleep(1.5)")))
+        await store.write(add("kept"))
+        assert await store.read(texts) == ["kept"]
