@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -211,7 +210,7 @@ def _run_row(fw: Fw, run: ReplayRun) -> dict[str, Any]:
         "begun": iso(run.begun),
         "ended": None if run.ended is None else iso(run.ended),
         "user": run.user,
-        "filters": json.loads(run.filters),
+        "filters": run.selection,
         "state": run.state,
         "error": run.error,
         "total": run.total,

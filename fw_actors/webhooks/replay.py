@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -212,7 +212,10 @@ class ReplayState(StrEnum):
 
 
 class ReplayRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The row of a run. Times in ms; `total` counts the matching deliveries at the start."""
+    """The row of a run. Times in ms; `total` counts the matching deliveries at the start.
+
+    `filters` as JSON, with what renames have added.
+    """
 
     id: str
     user: str
@@ -231,6 +234,11 @@ class ReplayRun(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     begun: int
     ended: int | None
+
+    @property
+    def selection(self) -> list[Any]:
+        """The filters as document lists take them."""
+        return _split_renamed(json.loads(self.filters))[0]
 
     @property
     def refused(self) -> dict[str, int]:
@@ -375,9 +383,7 @@ class BulkReplays:
         Each delivery is returned once: after its replay it is before the cursor, also if it fails
         again.
         """
-        meta = fw.documents.registry.meta(_DELIVERY)
-        matching = Query(fw, meta, [*json.loads(run.filters), _FINISHED], ignore_permissions=True)
-        return matching.names_after(run.cursor, run.last, BATCH)
+        return _query(fw, run.filters).names_after(run.cursor, run.last, BATCH)
 
     def carry_out(self, fw: Fw, run: ReplayRun, deliveries: Sequence[str]) -> None:
         """Replay a batch as the user who began the run, or end the run if the batch is empty.
@@ -441,19 +447,89 @@ class RunRenames(Observer):
                     fw.tx.run(_SET_FILTERS, id=run, filters=renamed)
 
 
+_REFERENCE_NAME: Final = "reference_name"
+_RENAMED: Final = "renamed"
+"""The operator of a filter that renames have added: `[reference_name, renamed, documents]`.
+
+`documents` are those whose names at the start of the run differ: DocType, name then, and name now.
+"""
+_COMPARE: Final[Mapping[str, Callable[[sa.ColumnElement[Any], Any], sa.ColumnElement[bool]]]] = {
+    "=": lambda name, value: name == value,
+    "!=": lambda name, value: name != value,
+    "in": lambda name, values: name.in_(values),
+    "not in": lambda name, values: name.not_in(values),
+}
+"""The operators whose operands are names."""
+
+
 def _renamed_filters(stored: str, doctype: str, old: str, new: str) -> str:
     """Return filters, as JSON, that select the same deliveries after a rename."""
     filters = json.loads(stored)
-    names = {"webhook": [new]} if doctype == "Webhook" else {}
+    if doctype == "Webhook":
+        filters = _with_name_replaced(filters, "webhook", old, new)
     doctypes = _doctypes_of(filters)
-    if doctypes is None or doctype in doctypes:
-        # The filters may also select documents of other DocTypes with the old name.
-        names["reference_name"] = [new] if doctypes == {doctype} else [old, new]
-    for field, replacing in names.items():
-        filters = [
-            _renamed_filter(each, old, replacing) if each[0] == field else each for each in filters
-        ]
+    if doctypes == {doctype}:
+        filters = _with_name_replaced(filters, _REFERENCE_NAME, old, new)
+    elif doctypes is None or doctype in doctypes:
+        # The filters may also select documents of other DocTypes with either name.
+        filters = _with_renamed_document(filters, doctype, old, new)
     return json.dumps(filters)
+
+
+def _with_name_replaced(filters: list[Any], field: str, old: str, new: str) -> list[Any]:
+    return [_renamed_filter(each, old, new) if each[0] == field else each for each in filters]
+
+
+def _with_renamed_document(filters: list[Any], doctype: str, old: str, new: str) -> list[Any]:
+    """Record the rename of a document that has, or had, a name in the filters."""
+    others, renamed = _split_renamed(filters)
+    names: set[str] = set()
+    for _, operator, operand in filter(_compares_name, others):
+        names.update(operand if operator in ("in", "not in") else [operand])
+    former = {(about, now): then for about, then, now in renamed}
+    first = former.pop((doctype, old), old)
+    if first in names or new in names:
+        former[doctype, new] = first
+    documents = [[about, then, now] for (about, now), then in former.items()]
+    return [*others, [_REFERENCE_NAME, _RENAMED, documents]] if documents else others
+
+
+def _split_renamed(filters: list[Any]) -> tuple[list[Any], list[list[str]]]:
+    """Return the filters without the one that renames have added, and its documents."""
+    others = [each for each in filters if each[1] != _RENAMED]
+    return others, [document for each in filters if each[1] == _RENAMED for document in each[2]]
+
+
+def _compares_name(each: Sequence[Any]) -> bool:
+    """Whether a filter compares the name of the document with names."""
+    return (each[0] == _REFERENCE_NAME and each[1] in _COMPARE and len(each) == 3) and each[
+        2
+    ] is not None
+
+
+def _query(fw: Fw, stored: str) -> Query:
+    """Return the deliveries that the stored filters of a run select."""
+    filters, renamed = _split_renamed(json.loads(stored))
+    conditions: list[sa.ColumnElement[bool]] = []
+    if renamed:
+        d = fw.documents.registry.tables[_DELIVERY].table.c
+        former_name = sa.case(
+            *(
+                (sa.and_(d.reference_doctype == about, d.reference_name == now), then)
+                for about, then, now in renamed
+            ),
+            else_=d.reference_name,
+        )
+        compared = filter(_compares_name, filters)
+        conditions = [_COMPARE[each[1]](former_name, each[2]) for each in compared]
+        filters = [each for each in filters if not _compares_name(each)]
+    return Query(
+        fw,
+        fw.documents.registry.meta(_DELIVERY),
+        [*filters, _FINISHED],
+        ignore_permissions=True,
+        further_conditions=conditions,
+    )
 
 
 def _doctypes_of(filters: Sequence[Sequence[Any]]) -> Set[str] | None:
@@ -466,16 +542,13 @@ def _doctypes_of(filters: Sequence[Sequence[Any]]) -> Set[str] | None:
     return set.intersection(*allowed) if allowed else None
 
 
-def _renamed_filter(each: Sequence[Any], old: str, names: Sequence[str]) -> Sequence[Any]:
-    """Return a filter with `names` in place of the old name, if that is its value."""
+def _renamed_filter(each: Sequence[Any], old: str, new: str) -> Sequence[Any]:
+    """Return a filter with the new name in place of the old one, if that is its value."""
     field, operator, *operands = each
     if operator in ("=", "!=") and operands == [old]:
-        if len(names) == 1:
-            return [field, operator, names[0]]
-        return [field, "in" if operator == "=" else "not in", list(names)]
+        return [field, operator, new]
     if operator in ("in", "not in") and old in operands[0]:
-        others = [value for value in operands[0] if value != old]
-        return [field, operator, [*others, *names]]
+        return [field, operator, [new if value == old else value for value in operands[0]]]
     return each
 
 

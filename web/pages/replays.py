@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -108,9 +107,8 @@ def replays_of(fw: Fw, webhook: str) -> list[ShownRun]:
 
 def _webhook(run: ReplayRun) -> str | None:
     """Return the Webhook that a run was limited to, if it was limited to one."""
-    filters = json.loads(run.filters)
     condition = ("webhook", "=")
-    return next((each[2] for each in filters if tuple(each[:2]) == condition), None)
+    return next((each[2] for each in run.selection if tuple(each[:2]) == condition), None)
 
 
 def _triples(filters: Sequence[Any]) -> Iterable[tuple[Any, str, Any]]:
@@ -138,7 +136,7 @@ def shown_run(fw: Fw, run: ReplayRun, max_count: int) -> ShownRun:
     return ShownRun(
         id=run.id,
         path=f"{REPLAYS}/{run.id}",
-        what=in_words(fw, json.loads(run.filters)),
+        what=in_words(fw, run.selection),
         user=run.user,
         begun=iso(run.begun),
         ended=time_or_empty(run.ended),

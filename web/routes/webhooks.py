@@ -5,7 +5,6 @@ The module has more than 500 lines because it has all operations under `core.ser
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -499,7 +498,7 @@ def _details(fw: Fw, run: ReplayRun, max_count: int = MAX_COUNTED_DELIVERIES) ->
     return ReplayRunDetails(
         id=run.id,
         user=run.user,
-        filters=json.loads(run.filters),
+        filters=run.selection,
         state=run.state,
         total=run.total,
         done=run.replayed + sum(run.refused.values()),

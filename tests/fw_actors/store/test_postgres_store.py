@@ -353,8 +353,8 @@ async def test_open_postgres_refuses_database_not_in_utf8(cluster: PostgresClust
 async def impatient(cluster: PostgresCluster) -> AsyncIterator[Store]:
     """A store that notices soon that its server does not answer."""
     url = cluster.url().replace("connect_timeout=60", "connect_timeout=2")
-    options = {"clock": SystemClock(), "entropy": SeededEntropy(1)}
-    async with open_postgres(url, answer_seconds=0.2, **options) as store:
+    clock, entropy = SystemClock(), SeededEntropy(1)
+    async with open_postgres(url, clock=clock, entropy=entropy, answer_seconds=0.2) as store:
         await store.write(create_notes)
         yield store
 
@@ -364,7 +364,8 @@ async def until_written(store: Store, text: str) -> None:
     with trio.fail_after(30):
         while True:
             try:
-                return await store.write(add(text))
+                await store.write(add(text))
+                break
             except OverloadedError:
                 await trio.sleep(0.1)
 

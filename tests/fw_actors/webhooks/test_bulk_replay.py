@@ -470,6 +470,79 @@ async def test_bulk_replay_by_name_alone_follows_rename_of_document(
     assert await bulk.step() == matching
 
 
+async def replayed_documents(
+    bulk: ScriptedBulkReplays, filters: list[Any], *renames: tuple[str, str, str]
+) -> set[tuple[str, str]]:
+    """Return what documents a replay is about that begins before renames; each Note and Role that
+    these name has a delivery."""
+    documents = {("Note", "first"), ("Role", "first"), ("Role", "second"), ("Note", "third"),
+                 ("Role", "third")}  # fmt: skip
+
+    def share(fw: Any) -> None:
+        for doctype, name in sorted(documents):
+            note = fw.new_doc("Note", title=name) if doctype == "Note" else None
+            doc = (note or fw.new_doc("Role", name=name)).insert()
+            if doc.name != name:
+                doc.rename(name)
+            fw.webhooks.emit("note.shared", {}, reference={"doctype": doctype, "name": name})
+
+    await bulk.site.subscribe()
+    await bulk.site.do(share)
+    await bulk.attempt("REFUSED")
+    before = {
+        row["name"]: (row["reference_doctype"], row["reference_name"])
+        for row in await bulk.site.deliveries()
+    }
+    await bulk.begin(filters)
+    for doctype, old, new in renames:
+
+        def rename(fw: Any, doctype: str = doctype, old: str = old, new: str = new) -> None:
+            fw.get_doc(doctype, old).rename(new)
+
+        await bulk.site.do(rename)
+    await bulk.step()
+    queued = {row["name"] for row in await bulk.site.deliveries() if row["status"] == "Queued"}
+    return {before[name] for name in queued}
+
+
+@pytest.mark.parametrize(
+    ("renames", "how", "value", "replayed"),
+    [
+        # The new name is that of another DocType's document.
+        ([("Note", "first", "second")], "=", "first", {"Note first", "Role first"}),
+        ([("Note", "first", "second")], "in", ["first"], {"Note first", "Role first"}),
+        ([("Note", "first", "second")], "!=", "first",
+         {"Role second", "Note third", "Role third"}),
+        ([("Note", "first", "second")], "not in", ["first"],
+         {"Role second", "Note third", "Role third"}),
+        # A document gets a name that selects others.
+        ([("Note", "first", "new"), ("Role", "second", "new")], "=", "first",
+         {"Note first", "Role first"}),
+        ([("Note", "first", "new"), ("Note", "third", "first")], "=", "first",
+         {"Note first", "Role first"}),
+        # And back.
+        ([("Note", "first", "new"), ("Note", "new", "first")], "=", "first",
+         {"Note first", "Role first"}),
+        ([("Note", "third", "new"), ("Note", "new", "newer")], "in", ["third"],
+         {"Note third", "Role third"}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("about", [[["reference_doctype", "in", ["Note", "Role"]]], []])
+async def test_bulk_replay_of_several_doctypes_takes_the_documents_of_its_start(
+    bulk: ScriptedBulkReplays,
+    about: list[Any],
+    renames: list[tuple[str, str, str]],
+    how: str,
+    value: object,
+    replayed: set[str],
+) -> None:
+    """Names then, not names now, decide which deliveries match (B-257)."""
+    filters = [*about, ["reference_name", how, value]]
+    found = await replayed_documents(bulk, filters, *renames)
+    assert {" ".join(each) for each in found} == replayed
+    assert (await bulk.run()).selection == filters
+
+
 async def test_batch_read_before_rename_of_webhook_does_not_end_the_replay(
     bulk: ScriptedBulkReplays,
 ) -> None:
