@@ -233,3 +233,41 @@ def test_password_change_names_errors_beside_fields(page: Page, sign_in: SignIn)
     page.get_by_label("Password", exact=True).fill(CHANGED)
     page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page).to_have_url(re.compile("/app$"))
+
+
+def test_new_api_key_stays_shown_when_lists_cannot_be_reloaded(page: Page, sign_in: SignIn) -> None:
+    """The list of before does not have the key, which is shown only once (A-267)."""
+    sign_in("carl")
+    page.goto("/account")
+    page.route("**/account", lambda route: route.fulfill(status=503, body="<h1>Overloaded</h1>"))
+    page.get_by_label("Purpose").fill("kept")
+    page.get_by_role("button", name="Create key").click()
+    expect(page.locator("#trouble")).to_be_visible()
+    expect(page.locator("#made-key code")).to_be_visible()
+
+
+def test_api_key_that_has_ended_meanwhile_leaves_the_list(page: Page, sign_in: SignIn) -> None:
+    """In another tab it was revoked; the question could only be cancelled."""
+    sign_in("carl")
+    path = "/api/method/core.services.api_keys."
+    made = page.request.post(
+        f"{path}createMyAPIKey", data={"label": "in two tabs"}, headers=HEADERS
+    )
+    page.goto("/account")
+    name = made.json()["key"].split("_")[1]
+    assert page.request.post(f"{path}revokeMyAPIKey", data={"name": name}, headers=HEADERS).ok
+    page.get_by_role("button", name="Revoke the key in two tabs").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    expect(page.locator("#api-keys")).not_to_contain_text("in two tabs")
+
+
+def test_password_change_without_session_marks_no_field(page: Page, sign_in: SignIn) -> None:
+    """The password may be right: the message is above the form."""
+    sign_in("carl")
+    page.goto("/account")
+    page.get_by_label("Current password", exact=True).fill(PASSWORD)
+    page.get_by_label("New password", exact=True).fill(CHANGED)
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Change password").click()
+    expect(page.locator("#change-password > .message")).to_contain_text("Your session has ended")
+    expect(page.locator("[aria-invalid]")).to_have_count(0)

@@ -17,7 +17,9 @@ function renew(text) {
 
 async function replaceLists() {
   const parts = { target: "#sessions", select: "#sessions", selectOOB: "#api-keys", swap: "outerHTML" };
+  const before = document.getElementById("api-keys");
   await htmx.ajax("GET", location.pathname, parts).catch(() => {}); // app.js states the reason
+  if (document.getElementById("api-keys") === before) return; // an old list does not have the new key
   enable("account");
   revokeOthers.hidden = document.querySelectorAll("#sessions li").length < 2;
   revokeKeys.hidden = !document.querySelector("#api-keys [data-name]");
@@ -25,6 +27,11 @@ async function replaceLists() {
   const [, name] = shown?.querySelector("[data-text]").textContent.split("_") ?? []; // fwk_NAME_SECRET
   const names = [...document.querySelectorAll("#api-keys [data-name]")].map((each) => each.dataset.name);
   if (shown && !names.includes(name)) shown.hidden = true;
+}
+
+// A session or a key that has ended meanwhile, in another tab for example, needs no further action.
+function unlessGone(error) {
+  if (error.status !== 404) throw error;
 }
 
 // The button of an action may be gone.
@@ -56,7 +63,7 @@ onSubmit(change, async () => {
     await withInertForm(change, () => operation("profile.changeMyPassword", { current: current.value, password: password.value }));
   } catch (error) {
     if (error.type === "PasswordPolicyError") showFieldError(password, error.message, isFocusLeft(begun));
-    else if (error.type === "AuthenticationError") showFieldError(current, error.message, isFocusLeft(begun));
+    else if (error.type === "AuthenticationError" && error.extra.reason !== "noSession") showFieldError(current, error.message, isFocusLeft(begun));
     else throw error;
     return;
   }
@@ -68,7 +75,7 @@ async function offerToRevokeKeys(interrupts) {
   change.reset();
   validate();
   await renewal; // a key that was just created may not be listed yet
-  if (!document.querySelector("#api-keys [data-name]")) {
+  if (!document.querySelector("#api-keys [data-name], #made-key:not([hidden])")) {
     await renew("Your password is changed.");
     return;
   }
@@ -113,9 +120,7 @@ document.querySelector("main").addEventListener("click", (event) => {
   const button = event.target.closest("[data-revoke-session]");
   if (!button) return;
   busy(button, async () => {
-    await operation("sessions.revokeMySession", { id: button.closest("li").dataset.id }).catch((error) => {
-      if (error.status !== 404) throw error; // it has ended meanwhile
-    });
+    await operation("sessions.revokeMySession", { id: button.closest("li").dataset.id }).catch(unlessGone);
     await renew("The session has ended.");
     keepFocus("sessions-title");
   }).catch((error) => tell(error.message));
@@ -153,7 +158,7 @@ document.querySelector("main").addEventListener("click", async (event) => {
     text: "Programs that use it lose access at once.",
     ok: "Revoke",
     danger: true,
-    work: () => operation("api_keys.revokeMyAPIKey", { name }),
+    work: () => operation("api_keys.revokeMyAPIKey", { name }).catch(unlessGone),
   });
   if (sure !== null) await renew("The key is revoked.");
   keepFocus("api-keys-title");
