@@ -763,7 +763,7 @@ def test_document_changed_meanwhile_is_not_submitted_unseen(page: Page, sign_in:
     page.get_by_role("button", name="Submit").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Submit").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("Another user has saved")
+    expect(dialog.get_by_role("alert")).to_contain_text("has changed since")
     assert stored(page, name)["docstatus"] == 0
 
 
@@ -790,7 +790,7 @@ def test_document_changed_immediately_before_an_act_keeps_the_change(
     if act == "Rename":
         dialog.get_by_label("New name").fill("Unseen")
     dialog.get_by_role("button", name=act, exact=True).click()
-    expect(dialog.get_by_role("alert")).to_contain_text("Another user has saved")
+    expect(dialog.get_by_role("alert")).to_contain_text("has changed since")
     kept = stored(page, name)
     assert (kept["notes"], kept["docstatus"]) == ("Never seen", before)
 
@@ -825,3 +825,14 @@ def test_part_of_another_version_is_not_shown(page: Page, sign_in: SignIn) -> No
     state.select_option("Disabled")
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
     expect(page.locator("#trouble")).to_be_hidden()
+
+
+def test_page_of_a_network_is_not_taken_for_an_upgrade(page: Page, sign_in: SignIn) -> None:
+    """A network may answer with its own sign-in page; the list stays (H-158)."""
+    sign_in("admin")
+    page.goto("/app/User")
+    state = page.get_by_label("State", exact=True)
+    page.route("**/app/User?*", lambda route: route.fulfill(status=200, body="<h1>Welcome"))
+    state.select_option("Disabled")
+    expect(page.locator("#trouble")).to_contain_text("did not answer")
+    expect(page.get_by_label("gina", exact=True)).to_be_visible()

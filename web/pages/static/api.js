@@ -1,7 +1,7 @@
 // The JSON API for the pages: every change by a page is one call from here.
 
 export class ApiError extends Error {
-  // `status` 0: there was no response. `type`, `field` and `extra` are those of the envelope.
+  // `status` 0: there was no response of the service, which may have carried out the request. `type`, `field` and `extra` are those of the envelope.
   constructor(status, error) {
     super(error.message);
     this.status = status;
@@ -19,8 +19,25 @@ export const ENDED = "Your session has ended. Sign in again in another tab, then
 const user = document.querySelector("meta[name=user]")?.content;
 export const ofUser = user === undefined ? {} : { "X-FW-User": encodeURIComponent(user) };
 
+// The messages of responses that are not the service's own, but those of a proxy or of the server
+// that reads its requests.
+const TOO_LARGE = "This is too large. Shorten it, then try again.";
+const MESSAGES = new Map([
+  [413, TOO_LARGE],
+  [414, TOO_LARGE],
+  [431, TOO_LARGE],
+  [429, "There were too many requests. Wait a minute, then try again."],
+]);
+
+// The error in a response's content: that of the service, or else one for the status.
+export function errorOf(status, content) {
+  if (typeof content?.error?.message === "string") return content.error;
+  return { type: "Unreachable", message: MESSAGES.get(status) ?? `The service answered ${status}. Try again.` };
+}
+
 function refusal(status, content) {
-  const error = content?.error ?? { type: "Unreachable", message: `The service answered ${status}. Try again.` };
+  const error = errorOf(status, content);
+  if (status >= 500 && error.type === "Unreachable") return new ApiError(0, error); // it may have been carried out
   if (status === 401 && !document.body.classList.contains("entrance")) {
     return new ApiError(401, { ...error, message: error.extra?.reason === "noSession" ? ENDED : error.message });
   }
@@ -40,7 +57,7 @@ export async function call(method, path, body) {
     throw new ApiError(0, UNREACHABLE);
   }
   const content = await response.json().catch(() => null);
-  if (response.ok && content === null) throw new ApiError(0, UNREACHABLE); // it ended early
+  if (response.ok && (content === null || typeof content !== "object")) throw new ApiError(0, UNREACHABLE); // it ended early
   if (response.ok) return content;
   throw refusal(response.status, content);
 }

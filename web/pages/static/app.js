@@ -1,6 +1,6 @@
 // The common parts of all desk pages: the menu on small screens, sign-out, local times, dialogs.
 
-import { call, ENDED, ofUser, UNREACHABLE } from "./api.js";
+import { call, ENDED, errorOf, ofUser, UNREACHABLE } from "./api.js";
 import { busy, clear, enable, showMessage } from "./forms.js";
 
 const FLASH = "fw-flash";
@@ -176,13 +176,16 @@ export function suggest(root = document) {
 }
 
 // A part of another version of the service is not shown: it would not match the scripts of this page.
+// A page that names no version is not the service's.
 function keepVersion() {
   const own = document.querySelector("link[rel=stylesheet]").getAttribute("href");
   addEventListener("htmx:beforeSwap", (event) => {
     const { shouldSwap, xhr } = event.detail;
-    if (!shouldSwap || own.startsWith(`${xhr.getResponseHeader("X-FW-Assets")}/`)) return;
+    const assets = xhr.getResponseHeader("X-FW-Assets");
+    if (!shouldSwap || own.startsWith(`${assets}/`)) return;
     event.detail.shouldSwap = false;
-    tell("The service has been updated. Reload the page.");
+    if (assets === null) tell(UNREACHABLE.message, true); // the sign-in page of a network, for example
+    else tell("The service has been updated. Reload the page.");
   });
 }
 
@@ -307,12 +310,12 @@ function showTrouble() {
   addEventListener("htmx:afterSwap", endTrouble);
 }
 
-function messageOf(xhr) {
+function messageOf({ status, responseText }) {
+  let content = null;
   try {
-    return JSON.parse(xhr.responseText).error.message;
-  } catch {
-    return `The service answered ${xhr.status}. Try again.`;
-  }
+    content = JSON.parse(responseText);
+  } catch { /* a page */ }
+  return errorOf(status, content).message;
 }
 
 // A part that no longer exists is replaced by a copy that is not reloaded.
