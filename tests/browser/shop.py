@@ -66,8 +66,21 @@ class Order(
             raise ValidationError("No order is called that.", field="title")
 
 
+class Reply(DocType, child=True):
+    """An answer to a complaint."""
+
+    remark = Data()
+    text = Text()
+
+
 class Complaint(DocType, permissions={"Sales": "list read create write"}):
     """What a customer says of an order."""
 
     order = Link(options="Sales Order")
     remark = Data()
+    replies = Table(Reply)
+
+    def validate(self, fw: Any) -> None:
+        """Refuse a complaint that states nothing."""
+        if self.remark == "refuse me":
+            raise ValidationError("A complaint must state something.", field="remark")

@@ -320,7 +320,7 @@ def test_conflicting_save_is_refused_and_keeps_input(page: Page, site: LiveSite)
     )
     assert other.ok
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("alert").first).to_contain_text("Another user has saved")
+    expect(page.get_by_role("alert").first).to_contain_text("has changed since")
     expect(page.get_by_label("Title")).to_have_value("Mine")
     page.on("dialog", lambda dialog: dialog.accept())
 

@@ -111,6 +111,21 @@ def test_error_of_a_row_is_shown_at_its_cell(page: Page, sign_in: SignIn) -> Non
     expect(item).to_have_accessible_description(re.compile("No such item"))
 
 
+def test_error_is_shown_at_its_field_beside_rows_with_that_field(
+    page: Page, sign_in: SignIn
+) -> None:
+    """A column of a table may have the name of a field of the document."""
+    sign_in("sally")
+    page.goto("/new/Complaint")
+    page.get_by_role("button", name="Add a row").click()
+    page.locator("#f-remark").fill("refuse me")
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator("#f-remark")).to_have_accessible_description(
+        "A complaint must state something."
+    )
+    page.on("dialog", lambda dialog: dialog.accept())  # leaving with unsaved changes is asked for
+
+
 def test_number_is_not_changed_by_scrolling(page: Page, sign_in: SignIn) -> None:
     """H-210: the wheel over a field that has the focus changed its number."""
     sign_in("sally")

@@ -145,11 +145,11 @@ def test_webhook_changed_by_another_user_is_not_rotated_unseen(
     page.locator("#rotate-secret").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Rotate").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("Another user has saved")
+    expect(dialog.get_by_role("alert")).to_contain_text("has changed since")
     dialog.get_by_role("button", name="Cancel").click()
     expect(page.get_by_label("Title")).to_have_value("Typed before")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("alert").first).to_contain_text("Another user has saved")
+    expect(page.get_by_role("alert").first).to_contain_text("has changed since")
     page.on("dialog", lambda dialog: dialog.accept())  # leaving with unsaved changes is asked for
 
 

@@ -2,7 +2,7 @@
 
 import { call, documentPath } from "./api.js";
 import { ask, copy, flashNext, keepHere, suggest } from "./app.js";
-import { busy, enable, isChanged, isFocusLeft, isValidInBrowser, onShownVersion, onSubmit, revealable, showFieldError, showMessage } from "./forms.js";
+import { busy, CHANGED, enable, isChanged, isFocusLeft, isValidInBrowser, onShownVersion, onSubmit, revealable, showFieldError, showMessage } from "./forms.js";
 import { guardNumbers } from "./numbers.js";
 
 const form = document.getElementById("document");
@@ -32,6 +32,9 @@ function parsed(text) {
   }
 }
 
+// An unchanged text is sent as received: inputs make LF of every line break.
+const unchanged = (text, served) => (text === served.replace(/\r\n?/g, "\n") ? served : text);
+
 function valueOf(input) {
   const text = input.value;
   switch (input.dataset.kind) {
@@ -41,8 +44,9 @@ function valueOf(input) {
     case "datetime": return text === "" ? null : text === input.dataset.shown ? input.dataset.utc : instant(text);
     case "secret": return text === "" ? null : text; // null keeps the stored value
     case "json": return text.trim() === "" ? null : parsed(text);
+    case "choice": return text;
     case "date": case "link": return text === "" ? null : text;
-    default: return text;
+    default: return unchanged(text, input.defaultValue);
   }
 }
 
@@ -131,8 +135,8 @@ async function send() {
   if (name === undefined) {
     // Emptied fields are sent too: omitted ones would get their defaults again.
     const body = pick(collect(form), ([key, value]) => !isEmpty(value) || !isEmpty(initial[key]));
-    const made = await call("POST", documentPath(doctype), body);
-    leave(`${list}/${encodeURIComponent(made.data.name)}`, "Created.");
+    const created = await create(body);
+    if (created) leave(`${list}/${encodeURIComponent(created.name)}`, "Created.");
     return;
   }
   try {
@@ -143,10 +147,22 @@ async function send() {
       return;
     }
     if (!isChanged(error)) throw error;
-    showMessage(form, "Another user has saved this document meanwhile. Open it in another tab to see what changed; your input is kept here. Reload to start from the new version.");
+    showMessage(form, `${CHANGED} Open it in another tab to see what changed; your input is kept here. Reload to start from the new version.`);
     return;
   }
   leave(location.pathname, "Saved.");
+}
+
+// Without a response the document may exist: another try could create a second one.
+async function create(body) {
+  try {
+    const { data } = await call("POST", documentPath(doctype), body);
+    return data;
+  } catch (error) {
+    if (error.status !== 0) throw error;
+    showMessage(form, "The service did not answer. The document may have been created: look for it in the list, in another tab, before you try again.");
+    return null;
+  }
 }
 
 // What else a deletion does, in the words of the command line.
@@ -271,8 +287,10 @@ addEventListener("pageshow", (event) => { // back again, out of the browser's me
   if (event.persisted) leaving = form.inert = false;
 });
 keepHere(() => !leaving && Object.keys(changes()).length > 0);
+// With Caps Lock the key is "S"; a layout of other letters has it in the place of the S.
+const isS = ({ key, code }) => key.toLowerCase() === "s" || (code === "KeyS" && !/^[a-z]$/i.test(key));
 document.addEventListener("keydown", (event) => {
-  if (event.key === "s" && (event.ctrlKey || event.metaKey) && !event.altKey) {
+  if (isS(event) && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey) {
     event.preventDefault();
     const button = document.querySelector("button[form=document]");
     if (button && !document.querySelector("dialog[open]")) form.requestSubmit(button);

@@ -45,7 +45,7 @@ export async function withInertForm(form, work) {
 // The input of the field that an error names, in a row of a table if it names one.
 function fieldOf(form, { field, extra }) {
   if (!field) return null;
-  if (!extra.table) return form.elements.namedItem(field);
+  if (!extra.table) return [...form.elements].find((each) => each.name === field && !each.closest("[data-table]")) ?? null;
   const row = form.querySelectorAll(`[data-table="${CSS.escape(extra.table)}"] tbody > tr`)[extra.row - 1];
   return row?.querySelector(`[name="${CSS.escape(field)}"]`) ?? null;
 }
@@ -54,12 +54,15 @@ function fieldOf(form, { field, extra }) {
 function show(form, error, mayFocus) {
   if (!(error instanceof ApiError)) throw error;
   const input = fieldOf(form, error);
-  if (input instanceof HTMLElement && input.id && input.type !== "hidden") showFieldError(input, error.message, mayFocus);
+  if (input?.id && input.type !== "hidden") showFieldError(input, error.message, mayFocus);
   else showMessage(form, error.message, mayFocus);
 }
 
 // Whether a call was refused because another version of the document is stored.
 export const isChanged = (error) => error instanceof ApiError && error.status === 409 && error.extra.reason === "changed";
+
+// The other version may be of another user, of another tab, or of this page, if the response was lost.
+export const CHANGED = "This document has changed since this page was opened.";
 
 // Run an action on the version that the page shows.
 export async function onShownVersion(work) {
@@ -67,7 +70,7 @@ export async function onShownVersion(work) {
     return await work();
   } catch (error) {
     if (!isChanged(error)) throw error;
-    throw new Error("Another user has saved this document meanwhile. Reload the page to see what changed.");
+    throw new Error(`${CHANGED} Reload the page to see what changed.`);
   }
 }
 
