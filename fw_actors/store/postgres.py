@@ -307,7 +307,9 @@ async def open_postgres(
         exchange = (InlineNotices if inline else NoticeThread)(settings, notices, noticed)
         engines = _make_engines(
             pool,
-            ConnectionPool(replace(settings, query_seconds=query_seconds, read_only=True)),
+            ConnectionPool(
+                replace(settings, query_seconds=query_seconds, read_only=True), pool.backoff
+            ),
             (1, 1, 1) if inline else (writer_threads, reader_threads, LOOKUP_THREADS),
             exchange.committed,
             query_seconds,

@@ -593,12 +593,13 @@ class ConnectionPool:
     prepared.
     """
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(self, settings: PostgresSettings, backoff: ReconnectBackoff | None = None) -> None:
+        """`backoff` is shared by pools of one server, so that its outage is logged once."""
         self._settings = settings
         self._lock = threading.Lock()
         self._idle: list[PostgresConnection] = []
         self._closed = False
-        self._backoff = ReconnectBackoff()
+        self.backoff = backoff or ReconnectBackoff()
         if settings.watch is not None:
             settings.watch.on_silence(self.close_idle)
 
@@ -669,16 +670,16 @@ class ConnectionPool:
             return self._idle.pop() if self._idle else None
 
     def _connect(self) -> PostgresConnection:
-        if self._backoff.remaining() > 0:
+        if self.backoff.remaining() > 0:
             raise OverloadedError(UNREACHABLE)
         try:
             connection = PostgresConnection(self._settings)
         except (psycopg.Error, ConfigurationError) as error:
             reason = one_line(error)
-            if self._backoff.failed(reason):
+            if self.backoff.failed(reason):
                 _log.warning("the database cannot be reached: %s", reason)
             raise OverloadedError(UNREACHABLE) from None
-        if self._backoff.succeeded():
+        if self.backoff.succeeded():
             _log.warning("the database can be reached again")
         return connection
 

@@ -290,6 +290,27 @@ async def test_standby_refuses_writes_until_it_is_promoted(own_cluster: Postgres
         assert await store.read(texts) == ["later"]
 
 
+async def test_outage_of_server_is_logged_once(
+    own_cluster: PostgresCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """O-24: readers and writers have pools of their own, and meet the same server."""
+    options: dict[str, Any] = {"clock": SystemClock(), "entropy": SeededEntropy(1)}
+    async with open_postgres(own_cluster.url(), **options) as store:
+        await store.write(create_notes)
+        await store.read(texts)
+        await trio.to_thread.run_sync(own_cluster.stop)
+        with pytest.raises(OverloadedError):
+            await store.read(texts)
+        with pytest.raises(OverloadedError):
+            await store.write(add("meanwhile"))
+        await trio.to_thread.run_sync(own_cluster.start)
+        await eventually_written(store, "later")
+        assert await store.read(texts) == ["later"]
+    lines = [each.getMessage().partition(":")[0] for each in caplog.records]
+    assert lines.count("the database cannot be reached") == 1
+    assert lines.count("the database can be reached again") == 1
+
+
 async def test_standby_behind_an_open_connection_refuses_writes(
     own_cluster: PostgresCluster,
 ) -> None:
