@@ -248,9 +248,10 @@ def _end_process() -> None:
 
 @asynccontextmanager
 async def stop_on_signals() -> AsyncIterator[Stop]:
-    """Run the block inside `Stop.at_once`, handling both signals until its end.
+    """Run the block inside `Stop.at_once`, handling SIGTERM, SIGINT and SIGHUP until its end.
 
-    For the main thread of a process only.
+    SIGHUP, which the end of a terminal sends, stays ignored if it was, as by nohup. For the main
+    thread of a process only.
     """
     import trio
 
@@ -268,14 +269,19 @@ async def stop_on_signals() -> AsyncIterator[Stop]:
 async def _listen(stop: Stop, *, task_status: trio.TaskStatus[None]) -> None:
     import trio
 
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    count = 0
+    with trio.open_signal_receiver(*numbers) as arriving:
         task_status.started()
-        async for _ in arriving:
+        async for number in arriving:
+            if number == signal.SIGHUP and count:
+                continue  # shell and kernel both send it at the end of a terminal
             stop.signalled()
-            break
-        async for _ in arriving:
-            stop.signalled()
-            break
+            count += 1
+            if count == 2:
+                break
 
 
 YOUNG_OBJECTS: Final = 20_000

@@ -51,7 +51,7 @@ def test_unit_waits_for_ready_and_graceful_stop(name: str) -> None:
     assert (service["Type"], service["User"]) == ("notify", "fw")
     assert int(service["TimeoutStopSec"]) > GRACEFUL_SECONDS + END_SECONDS
     assert service["ReadWritePaths"] == f"{service['WorkingDirectory']}/data"
-    assert (service["WatchdogSec"], service["Restart"]) == ("60", "on-failure")
+    assert (service["WatchdogSec"], service["Restart"]) == ("60", "always")
 
 
 def test_worker_unit_has_settings_of_service_unit() -> None:
@@ -59,7 +59,8 @@ def test_worker_unit_has_settings_of_service_unit() -> None:
     service, worker = ((DEPLOY / name).read_text().splitlines() for name in (SERVICE, WORKER))
     own = {line for line in service if line and line[0] != "#"} - set(worker)
     assert {line.partition("=")[0] for line in own} == {
-        "Description", "After", "Environment", "ExecStart", "KillMode", "RuntimeDirectory",
+        "Description", "After", "Environment", "ExecStart", "KillMode", "OOMPolicy",
+        "RuntimeDirectory",
         "RuntimeDirectoryMode", "SystemCallFilter",
     }  # fmt: skip
     assert "ExecStart=/opt/fw/bin/fw worker --metrics 127.0.0.1:%i" in worker
@@ -76,6 +77,17 @@ def lines_of(key: str) -> list[str]:
     """Return the values of `key` in the unit, in order: later lines add to earlier ones."""
     unit = (DEPLOY / "fw.service").read_text().splitlines()
     return [line.removeprefix(f"{key}=") for line in unit if line.startswith(f"{key}=")]
+
+
+def test_unit_survives_loss_of_one_process_to_lack_of_memory() -> None:
+    """systemd would otherwise stop all processes of the service (OOMPolicy=stop, its default)."""
+    assert lines_of("OOMPolicy") == ["continue"]
+
+
+@pytest.mark.parametrize("name", [SERVICE, WORKER])
+def test_unit_keeps_all_log_entries(name: str) -> None:
+    """journald drops what exceeds 10,000 lines in 30 s, warnings too; a busy service has more."""
+    assert "LogRateLimitIntervalSec=0" in (DEPLOY / name).read_text().splitlines()
 
 
 def test_unit_allows_setpriority_and_refuses_calls_with_eperm() -> None:
@@ -124,7 +136,7 @@ def test_backup_unit_is_confined_like_worker_unit() -> None:
     assert {line.partition("=")[0] for line in missing} == {
         "Description", "After", "Type", "LoadCredential", "Environment", "ExecStart", "WatchdogSec",
         "TimeoutStartSec", "TimeoutStopSec", "Restart", "RestartSec", "LimitNOFILE", "[Install]",
-        "WantedBy",
+        "WantedBy", "LogRateLimitIntervalSec",
     }  # fmt: skip
 
 

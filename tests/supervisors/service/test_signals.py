@@ -1,4 +1,4 @@
-"""The effects of SIGTERM and SIGINT (O-31, O-32)."""
+"""The effects of SIGTERM, SIGINT and SIGHUP (O-31, O-32)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from supervisors.service.process import End, stop_on_signals
 BOTH = [signal.SIGTERM, signal.SIGINT]
 
 
-@pytest.mark.parametrize("number", BOTH)
+@pytest.mark.parametrize("number", [*BOTH, signal.SIGHUP])
 async def test_first_signal_requests_a_drained_end(number: signal.Signals) -> None:
     async with stop_on_signals() as stop:
         stop.accepting()
@@ -34,6 +34,30 @@ async def test_second_signal_stops_at_once(second: signal.Signals) -> None:
             signal.raise_signal(second)
             await trio.Event().wait()
     assert stop.end is End.SECOND_SIGNAL
+
+
+async def test_second_hangup_does_not_cut_the_drain() -> None:
+    """The end of a terminal sends SIGHUP twice: by the shell and by the kernel."""
+    async with stop_on_signals() as stop:
+        stop.accepting()
+        for _ in range(2):
+            signal.raise_signal(signal.SIGHUP)
+            await trio.testing.wait_all_tasks_blocked()
+        assert stop.requested.is_set()
+        assert not stop.at_once.cancel_called
+    assert stop.end is End.DRAINED
+
+
+async def test_ignored_hangup_stays_ignored() -> None:
+    """As nohup starts a service."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        async with stop_on_signals() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not stop.requested.is_set()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 async def test_signal_during_the_start_stops_at_once() -> None:
