@@ -31,6 +31,7 @@ from web.exchange import (
     Exchange,
     RequestMetrics,
     has_forwarding_header,
+    is_trusted,
     request_id_of,
     trace_of,
 )
@@ -155,7 +156,6 @@ class FrontEnd:
         self._entropy = entropy
         self._request_metrics = request_metrics
         self._not_found, self._unknown = not_found, unknown
-        self._ignores_forwarding = settings.trust.is_off
         self._decoder = BodyDecoder()
         self._encoder = ResponseEncoder(common_headers(settings))
         self._log = structlog.get_logger("web").bind()  # bound, or each call creates it
@@ -314,7 +314,7 @@ class FrontEnd:
         request = exchange.request
         route = UNROUTED if exchange.route is None else exchange.route.rule
         address = exchange.address
-        if self._ignores_forwarding and has_forwarding_header(request):
+        if not is_trusted(exchange.peer, self._settings.trust) and has_forwarding_header(request):
             self._request_metrics.record_ignored_forwarding()
         self._request_metrics.record(route, status, seconds)
         log = self._log.debug if route in MONITORED else self._log.info

@@ -256,7 +256,8 @@ class RequestMetrics:
             self._errors += 1
 
     def record_ignored_forwarding(self) -> None:
-        """Count a request whose X-Forwarded-* FW_TRUST_PROXY=off ignores."""
+        """Count a request whose X-Forwarded-* are ignored because FW_TRUST_PROXY does not trust its
+        peer."""
         self._forwarded_ignored += 1
 
     def samples(self) -> Iterator[MetricSample]:
@@ -277,6 +278,6 @@ class RequestMetrics:
         yield MetricSample(
             "fw_forwarded_ignored",
             "counter",
-            "Requests whose X-Forwarded-* headers were ignored because FW_TRUST_PROXY is off.",
+            "Requests whose X-Forwarded-* headers were ignored, because their peer is not trusted.",
             self._forwarded_ignored,
         )

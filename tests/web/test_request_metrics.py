@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
+
 import pytest
 import structlog
 import trio
@@ -58,6 +60,18 @@ async def test_request_metrics_counts_no_forwarding_header_of_a_trusted_proxy(
     client = AppClient(app_of(gateway, trust=ProxyTrustPolicy(every_peer=True)))
     await client.ask("GET", "/api/health", headers=[("X-Forwarded-For", "10.0.0.1")])
     assert (await numbers(client))["fw_forwarded_ignored_total"] == 0
+
+
+@pytest.mark.parametrize(("peer", "ignored"), [("10.1.2.3", 0), ("192.0.2.1", 1)])
+async def test_request_metrics_counts_forwarding_header_of_peer_outside_trusted_networks(
+    gateway: FakeGateway, peer: str, ignored: int
+) -> None:
+    """O-137: if the proxy's network is wrong, its clients count as one address as without it."""
+    networks = (ip_network("10.0.0.0/8"),)
+    client = AppClient(app_of(gateway, trust=ProxyTrustPolicy(networks=networks)))
+    client.peer = peer
+    await client.ask("GET", "/api/health", headers=[("X-Forwarded-For", "203.0.113.1")])
+    assert (await numbers(client))["fw_forwarded_ignored_total"] == ignored
 
 
 async def test_request_log_is_one_line_without_query_and_body(client: AppClient) -> None:
