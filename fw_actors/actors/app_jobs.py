@@ -12,6 +12,7 @@ from typing import Final
 import trio
 
 from fw_actors.access.accounts import lock_account_shared
+from fw_actors.actors.metrics import Counter
 from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, worker_mailbox
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import RecordDefect
@@ -49,10 +50,18 @@ class AppJobs(QueueWorker):
         record_defect: RecordDefect,
         scrubber: Scrubber,
         tracer: Tracer | None = None,
+        counted: Counter | None = None,
     ) -> None:
-        """`record_defect` is called with every exception of a function that is not an FwError."""
+        """`record_defect` is called with every exception of a function that is not an FwError.
+
+        The others are as in `QueueWorker`.
+        """
         super().__init__(
-            store, QueuePolicy(APP_QUEUE, APP_JOB_SLOTS, LEASE_SECONDS, backoff), scrubber, tracer
+            store,
+            QueuePolicy(APP_QUEUE, APP_JOB_SLOTS, LEASE_SECONDS, backoff),
+            scrubber,
+            tracer,
+            counted,
         )
         self._handle, self._record_defect = handle, record_defect
 

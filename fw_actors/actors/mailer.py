@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from fw_actors.access.accounts import lock_account
+from fw_actors.actors.metrics import Counter
 from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, worker_mailbox
 from fw_actors.mail import MailFault, MailMessage, Transport
 from fw_actors.ops import mail_queue
@@ -40,9 +41,11 @@ class Mailer(QueueWorker):
         backoff: Backoff,
         scrubber: Scrubber,
         tracer: Tracer | None = None,
+        counted: Counter | None = None,
     ) -> None:
+        """`scrubber`, `tracer` and `counted`: as in `QueueWorker`."""
         policy = QueuePolicy(mail_queue.QUEUE, MAIL_SLOTS, LEASE_SECONDS, backoff)
-        super().__init__(store, policy, scrubber, tracer)
+        super().__init__(store, policy, scrubber, tracer, counted)
         self._composer, self._transport = composer, transport
 
     def span_name(self, job: LeasedJob) -> str:

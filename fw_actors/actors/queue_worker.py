@@ -54,6 +54,12 @@ from fw_actors.tracing import Span, Tracer, decode_context, in_trace
 
 MAX_ATTEMPTS: Final = 10
 
+DONE: Final = "done"
+RETRYING: Final = "retrying"
+FAILED: Final = "failed"
+ATTEMPT_OUTCOMES: Final = (DONE, RETRYING, FAILED)
+"""What an attempt of a mail or job leads to; `failed` is permanent."""
+
 T = TypeVar("T")
 
 
@@ -369,12 +375,19 @@ class QueueWorker(Actor, ABC):
     """
 
     def __init__(
-        self, store: Store, policy: QueuePolicy, scrubber: Scrubber, tracer: Tracer | None = None
+        self,
+        store: Store,
+        policy: QueuePolicy,
+        scrubber: Scrubber,
+        tracer: Tracer | None = None,
+        counted: Counter | None = None,
     ) -> None:
         """`scrubber` removes the site's secrets from the logged and stored errors. With a `tracer`
-        each attempt runs in the trace in which its job was queued (B-429).
+        each attempt runs in the trace in which its job was queued (B-429). `counted` counts the
+        attempts by `ATTEMPT_OUTCOMES`, over all instances.
         """
         self._store, self._policy, self._scrubber, self._tracer = store, policy, scrubber, tracer
+        self._counted = counted or Counter(ATTEMPT_OUTCOMES)
         self._free = policy.slots
         self._repair = ClockSkewRepair(policy.queue, policy.backoff.cap, policy.lease_seconds)
         self._scopes: set[trio.CancelScope] = set()
@@ -551,6 +564,7 @@ class QueueWorker(Actor, ABC):
         finally:
             self._scopes.remove(scope)
         if failure is None:
+            self._counted.add(DONE)
             return ""
         await self._fail(job, failure)
         return failure.kind
@@ -574,6 +588,7 @@ class QueueWorker(Actor, ABC):
         transition = transition_after_failure(failure, job, now, self._policy.backoff)
         error = storable(self._scrubber.scrub_known(str(failure)))[: jobs.ERROR_CHARACTERS]
         if await self.settle(job, lambda tx: self.write_failure(tx, job, transition, error)):
+            self._counted.add(FAILED if transition.next_attempt is None else RETRYING)
             self._warn("job.failed", job, attempt=transition.attempts, error=error)
 
     async def _release(self, job: LeasedJob) -> None:

@@ -7,7 +7,6 @@ statistics of queues read all jobs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -425,28 +424,19 @@ _LOCKED_COUNT: Final = Statement(
 )
 
 
-@dataclass(frozen=True)
-class Backlog:
-    """The queues, built-in ones first, and the number of locked identifiers.
+def longest_waits(tx: Tx) -> dict[str, float]:
+    """Return the wait in seconds of the oldest due job of each built-in queue.
 
-    The wait of the oldest due delivery is one of a Webhook that is not paused.
+    Deliveries of paused Webhooks do not count: a planned wait must hide no other one, and cause no
+    alert. Reads an index alone, so that it takes no longer with millions of jobs.
     """
-
-    queues: tuple[QueueStats, ...]
-    locked: int
-
-
-def backlog(tx: Tx) -> Backlog:
-    """Return the current backlog."""
-    found, paused = queues(tx), {each.webhook for each in paused_webhooks(tx)}
-    if paused:  # a planned wait must hide no other one, and cause no alert
-        heads = (head for head in jobs.heads(tx, QUEUE) if head.partition not in paused)
-        first = min((head.next_at for head in heads), default=tx.now)
-        oldest = max(0, tx.now - first) / MS_PER_SECOND
-        found = [
-            row._replace(oldest_seconds=oldest) if row.queue == QUEUE else row for row in found
-        ]
-    return Backlog(tuple(found), locked_identifiers(tx))
+    paused = {each.webhook for each in paused_webhooks(tx)}
+    waits = {}
+    for queue in QUEUES:
+        heads = jobs.heads(tx, queue)
+        times = (head.next_at for head in heads if queue != QUEUE or head.partition not in paused)
+        waits[queue] = max(0, tx.now - min(times, default=tx.now)) / MS_PER_SECOND
+    return waits
 
 
 def queues(tx: Tx) -> list[QueueStats]:

@@ -417,6 +417,12 @@ class ThreadExecutor:
         self._queue.put(item)
         return await item.wait(self._withdraw, self._abandoned)
 
+    @property
+    def longest_seconds(self) -> float:
+        """How long the longest call that runs now has taken so far; 0 if none runs."""
+        now = time.monotonic()
+        return max((now - since for since in self._busy.copy().values()), default=0.0)
+
     def poll(self) -> None:
         """Check for commits of other processes now, or after the running group."""
         if not self._poll_wanted:  # else the check to come sees these commits too
@@ -595,6 +601,7 @@ class InlineExecutor:
 
     def __init__(self, engine: Engine, noticed: OnExternalCommit | None = None) -> None:
         self.waiting = self.skipped = self.refused = 0
+        self.longest_seconds = 0.0
         self._engine, self._noticed = engine, noticed
         self._closed = False
 

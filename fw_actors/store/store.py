@@ -59,6 +59,10 @@ class StoreStatistics:
     largest_group: int
     external_commits: int
     """The number of noticed commits of other processes."""
+    longest_write_seconds: float
+    """How long the longest `write` that runs now has taken so far; 0 if none runs."""
+    longest_read_seconds: float
+    """The same of `read`, reserved reads included."""
 
 
 class Listeners:
@@ -220,6 +224,8 @@ class Store:
             reads=sum(each.reads for each in counts),
             largest_group=max(each.largest_group for each in counts),
             external_commits=sum(each.external_commits for each in counts),
+            longest_write_seconds=self._writes.longest_seconds,
+            longest_read_seconds=max(self._reads.longest_seconds, self._lookups.longest_seconds),
         )
 
     async def close(self) -> None:

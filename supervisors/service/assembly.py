@@ -6,7 +6,7 @@ through. `tree` gives them their order, `front` makes the front end.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -27,6 +27,7 @@ from fw_actors.actors.lockout import AttemptLog, LockoutActor, lockout_mailbox
 from fw_actors.actors.mailer import Mailer
 from fw_actors.actors.metrics import Counter, DeliveryMeter, MetricSample
 from fw_actors.actors.outcome_writer import OutcomeWriter
+from fw_actors.actors.queue_worker import ATTEMPT_OUTCOMES
 from fw_actors.config import Config
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
@@ -41,7 +42,9 @@ from fw_actors.mail import (
     Transport,
     load_method,
 )
+from fw_actors.ops import mail_queue
 from fw_actors.ops.mail_queue import MailComposer
+from fw_actors.ops.queued_jobs import APP_QUEUE
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import Backoff
 from fw_actors.runtime import KeyedPool, Log, Runtime
@@ -57,6 +60,10 @@ RELEASE_SECONDS: Final = delivery.RELEASE_SECONDS
 """The time for releasing leases after the time to drain is over."""
 
 
+def _attempt_counters() -> Mapping[str, Counter]:
+    return {queue: Counter(ATTEMPT_OUTCOMES) for queue in (mail_queue.QUEUE, APP_QUEUE)}
+
+
 @dataclass(frozen=True)
 class ServiceDependencies:
     """The shared dependencies, created once before the first child.
@@ -65,6 +72,7 @@ class ServiceDependencies:
     the same database for slow reads of an app's functions. `transport` replaces the configured mail
     transport. `peers` are the other processes of the service, if it has several. `paused` are
     the paused receivers, which the Dispatcher keeps up to date, so that its restart changes none.
+    `attempted` counts attempts of mails and of jobs of apps, by queue.
     """
 
     site: Site
@@ -79,6 +87,7 @@ class ServiceDependencies:
     transport: Transport | None = None
     peers: PeerProcesses | None = None
     paused: set[str] = field(default_factory=set)
+    attempted: Mapping[str, Counter] = field(default_factory=_attempt_counters)
 
 
 MAX_LOCKOUTS: Final = 10_000  # identifiers with a sign-in in progress or just finished
@@ -241,7 +250,13 @@ def mailing(deps: ServiceDependencies) -> Sequence[ChildSpec]:
         actor_child(
             MAILER,
             lambda: Mailer(
-                site.store, composer, transport, backoff, config.scrubber, tracer=site.tracer
+                site.store,
+                composer,
+                transport,
+                backoff,
+                config.scrubber,
+                tracer=site.tracer,
+                counted=deps.attempted[mail_queue.QUEUE],
             ),
             shutdown_seconds=_SHUTDOWN_SECONDS,
         ),
@@ -254,6 +269,7 @@ def mailing(deps: ServiceDependencies) -> Sequence[ChildSpec]:
                 site.errors.note,
                 config.scrubber,
                 tracer=site.tracer,
+                counted=deps.attempted[APP_QUEUE],
             ),
             shutdown_seconds=_SHUTDOWN_SECONDS,
         ),

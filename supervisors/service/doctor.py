@@ -34,6 +34,8 @@ _UP: Final = "fw_process_up"
 _OPEN_FILES: Final = "process_open_fds"
 _MAX_FILES_METRIC: Final = "process_max_fds"
 _SCARCE: Final = 0.8  # as the alert FwFilesRunOut
+_LONGEST_WRITE: Final = "fw_store_longest_write_seconds"
+_LONG_WRITE_SECONDS: Final = 20.0
 ASK_SECONDS: Final = 8.0
 """The metrics wait for the store for up to 5 s, and for a process that does not answer for 2 s."""
 
@@ -72,6 +74,8 @@ class ServiceFacts:
     workers: tuple[WorkerFacts, ...] = ()  # on this machine
     unanswered: bool = False  # the running service has not said how it is
     scarce_files: tuple[int, int] | None = None  # a process's open files, and their limit
+    longest_write_seconds: float = 0.0  # so far, of the write that has run longest
+    trusted: tuple[str, ...] = ()  # the networks of FW_TRUST_PROXY
 
 
 def service_facts(config: Config, own_version: str) -> ServiceFacts:
@@ -98,6 +102,8 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
         tuple(_worker_facts(config, worker) for worker in running_workers(paths)),
         metrics is None,
         _scarce_files(metrics or ()),
+        max(_values(metrics or (), _LONGEST_WRITE), default=0.0),
+        tuple(map(str, deployment.trust_proxy.networks)),
     )
 
 
@@ -174,7 +180,13 @@ def _run_findings(facts: ServiceFacts) -> Iterator[Finding]:
             "fw status shows which. Under systemd the service replaces a process that hangs; "
             "elsewhere end the process (kill -9), and the service replaces it.",
         )
-
+    if facts.longest_write_seconds > _LONG_WRITE_SECONDS:
+        yield warning(
+            f"a write of the service has run for {facts.longest_write_seconds:.0f} s; on SQLite "
+            "all other writes wait for it",
+            "The log names the hook, function or job of an app that runs (a transaction has taken "
+            "…). If it does not end, run fw restart and correct the app.",
+        )
     if facts.scarce_files is not None:
         used, allowed = facts.scarce_files
         yield warning(
@@ -200,7 +212,15 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
         )
     for worker in facts.workers:
         yield from _worker_findings(worker, facts.own_version)
-    if facts.forwarded_ignored:
+    if facts.forwarded_ignored and facts.trusted:
+        yield warning(
+            f"requests with X-Forwarded-* headers so far from peers that FW_TRUST_PROXY does not "
+            f"trust: {facts.forwarded_ignored}; the clients of such a proxy count as one address",
+            f"FW_TRUST_PROXY is {', '.join(facts.trusted)}: if the proxy connects from another "
+            "address (address of web.request in the log), name it. Otherwise clients bypass the "
+            "proxy: let only the proxy reach the service.",
+        )
+    elif facts.forwarded_ignored:
         yield warning(
             f"requests with X-Forwarded-* headers so far: {facts.forwarded_ignored}, and "
             "FW_TRUST_PROXY is off: a proxy's clients count as one address",

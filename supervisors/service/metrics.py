@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 import msgspec
+import trio
 from prometheus_client import ProcessCollector
 
 from fw_actors import BUILD
 from fw_actors.actors.background import read_with_deadline
 from fw_actors.actors.metrics import Histogram, MetricSample
-from fw_actors.ops.console_facts import Backlog, backlog
-from fw_actors.store import QueueStats
+from fw_actors.ops.console_facts import locked_identifiers, longest_waits, queues
+from fw_actors.store import QueueStats, Tx
 from fw_actors.webhooks.pacing import paused_webhooks, webhooks_at_limit
 from fw_actors.webhooks.subscriptions import Subscriptions, changed_webhooks
-from supervisors.service.assembly import ServiceDependencies
+from supervisors.service.assembly import PROBE, ServiceDependencies
 from supervisors.service.control_channel import PeerProcesses
 from web.exchange import RequestMetrics
 from web.routes.health import system_samples
@@ -26,8 +29,9 @@ QUEUE: Final = "queue"
 ACTOR: Final = "actor"
 PROCESS: Final = "process"
 BACKLOG_PROBE: Final = "backlog"
-"""The StoreProbe that counts waiting jobs."""
-BACKLOG_SECONDS: Final = 5.0  # half of Prometheus's scrape timeout
+"""The StoreProbe that counts jobs, which may take seconds."""
+BACKLOG_SECONDS: Final = 5.0
+"""The time of all reads; half of Prometheus's scrape timeout."""
 
 
 class ProcessMetrics:
@@ -37,7 +41,7 @@ class ProcessMetrics:
         self._deps = deps
 
     async def __call__(self) -> Sequence[MetricSample]:
-        """Return all samples; samples of the store only if it answers."""
+        """Return all samples; figures of the store only if it answers."""
         return [*self.of_process(), *await self.of_store()]
 
     def of_process(self) -> Sequence[MetricSample]:
@@ -45,28 +49,48 @@ class ProcessMetrics:
         return [*self._access(), *self._delivery(), *self._store(), *self._runtime()]
 
     async def of_store(self) -> Sequence[MetricSample]:
-        """Return the samples that are the same in all processes; nothing without an answer."""
-        waiting = await read_with_deadline(
-            self._deps.runtime.ref(BACKLOG_PROBE),
-            lambda tx: (
-                backlog(tx),
-                self._deps.site.subscriptions.stored(tx),
-                len(paused_webhooks(tx)),
-                webhooks_at_limit(tx),
-            ),
-            BACKLOG_SECONDS,
-        )
-        if waiting is None:
-            return []
-        jobs_waiting, stored, paused, limited = waiting
+        """Return the samples that are the same in all processes: without an answer only
+        whether it answers, and the free space of its disk."""
+        runtime = self._deps.runtime
+        deadline = trio.current_time() + BACKLOG_SECONDS
+        found = await read_with_deadline(runtime.ref(PROBE), self._read, BACKLOG_SECONDS)
+        state = [
+            _gauge("fw_store_up", "Whether the store answers.", found is not None),
+            *self._disk(),
+        ]
+        if found is None:
+            return state
+        # Apart from the others, because it reads all jobs.
+        seconds = deadline - trio.current_time()
+        counts = await read_with_deadline(runtime.ref(BACKLOG_PROBE), queues, seconds)
+        waits, locked, stored, paused, limited = found
         text = "Webhooks that are paused, also disabled ones: their deliveries wait."
         at_limit = "Webhooks with a rate limit that have deliveries due."
         return [
+            *state,
             *self._stale(stored),
             _gauge("fw_webhooks_paused", text, paused),
             _gauge("fw_webhooks_at_limit", at_limit, limited),
-            *_backlog(jobs_waiting),
+            _gauge("fw_locked_identifiers", "Locked identifiers.", locked),
+            *_of_queues("fw_queue_jobs", counts or ()),
+            *_waits(waits),
         ]
+
+    def _read(self, tx: Tx) -> tuple[Mapping[str, float], int, Subscriptions, int, int]:
+        return (
+            longest_waits(tx),
+            locked_identifiers(tx),
+            self._deps.site.subscriptions.stored(tx),
+            len(paused_webhooks(tx)),
+            webhooks_at_limit(tx),
+        )
+
+    def _disk(self) -> Iterator[MetricSample]:
+        file = self._deps.site.config.sqlite_file
+        if file is not None:
+            with suppress(OSError):
+                free = shutil.disk_usage(file.parent).free
+                yield _gauge("fw_store_disk_free_bytes", "Free space of SQLite's disk.", free)
 
     def _stale(self, stored: Subscriptions) -> Iterator[MetricSample]:
         used = self._deps.site.subscriptions.in_use
@@ -92,6 +116,14 @@ class ProcessMetrics:
             "Commits of this process that queued jobs, by queue.",
             self._deps.recorded.counts(),
         )
+        for queue, attempted in self._deps.attempted.items():
+            for outcome, count in attempted.counts().items():
+                yield _counter(
+                    "fw_job_attempts",
+                    "Attempts of mails and of jobs of apps, by what followed.",
+                    count,
+                    {QUEUE: queue, OUTCOME: outcome},
+                )
         yield from _by(
             OUTCOME,
             "fw_deliveries",
@@ -126,6 +158,11 @@ class ProcessMetrics:
         yield _gauge("fw_store_largest_group", "Most writes in one commit.", store.largest_group)
         yield _gauge("fw_store_waiting_writes", "Waiting writes.", store.waiting_writes)
         yield _gauge("fw_store_waiting_reads", "Waiting reads.", store.waiting_reads)
+        for name, text, seconds in (
+            ("write", "Time so far of the longest running write.", store.longest_write_seconds),
+            ("read", "Time so far of the longest running read.", store.longest_read_seconds),
+        ):
+            yield _gauge(f"fw_store_longest_{name}_seconds", text, seconds)
 
     def _runtime(self) -> Iterator[MetricSample]:
         """Yield the counters of actors and pools. Their names are a small fixed set, so they may be
@@ -212,20 +249,14 @@ def _of_process(sample: MetricSample, number: int) -> MetricSample:
     return replace(sample, labels={**sample.labels, PROCESS: str(number)})
 
 
-def _backlog(waiting: Backlog) -> Iterator[MetricSample]:
-    yield _gauge("fw_locked_identifiers", "Locked identifiers.", waiting.locked)
-    yield from _of_queues("fw_queue_jobs", waiting.queues)
-    for row in waiting.queues:
-        yield _gauge(
-            "fw_queue_oldest_seconds",
-            "Wait of the oldest due job, without deliveries of paused Webhooks.",
-            row.oldest_seconds,
-            {QUEUE: row.queue},
-        )
+def _waits(waits: Mapping[str, float]) -> Iterator[MetricSample]:
+    text = "Wait of the oldest due job, without deliveries of paused Webhooks."
+    for queue, seconds in waits.items():
+        yield _gauge("fw_queue_oldest_seconds", text, seconds, {QUEUE: queue})
 
 
-def _of_queues(name: str, queues: Sequence[QueueStats]) -> Iterator[MetricSample]:
-    for row in queues:
+def _of_queues(name: str, counts: Sequence[QueueStats]) -> Iterator[MetricSample]:
+    for row in counts:
         for state in ("ready", "scheduled", "leased", "failed"):
             labels = {QUEUE: row.queue, "state": state}
             yield _gauge(name, "Jobs by queue and state.", getattr(row, state), labels)

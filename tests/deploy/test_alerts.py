@@ -132,6 +132,127 @@ ALERT_CASES = {
         },
         [{"instance": "a"}],
     ),
+    "a store that does not answer one of two nodes": AlertCase(
+        "FwStoreSilent",
+        {'fw_store_up{job="fw",instance="a"}': DOWN, 'fw_store_up{job="fw",instance="b"}': UP},
+        [{"instance": "a"}],
+    ),
+    "a store that answers again": AlertCase(
+        "FwStoreSilent", {'fw_store_up{job="fw",instance="a"}': "1x20 0x20 1x20"}, []
+    ),
+    "a write of one process that does not end": AlertCase(
+        "FwWriteHangs",
+        {
+            'fw_store_longest_write_seconds{instance="a",process="1"}': "0x60",
+            'fw_store_longest_write_seconds{instance="a",process="2"}': "0x43 10+60x17",
+        },
+        [{"instance": "a"}],
+    ),
+    "writes that take half a minute": AlertCase(
+        "FwWriteHangs", {'fw_store_longest_write_seconds{instance="a"}': "30x60"}, []
+    ),
+    "a disk that fills on one of two machines": AlertCase(
+        "FwDiskFills",
+        {
+            'fw_store_disk_free_bytes{instance="a"}': "2000000000-50000000x60",
+            'fw_store_disk_free_bytes{instance="b"}': "2000000000x60",
+        },
+        [{"instance": "a"}],
+    ),
+    "a mail server that refuses one mail on one of two nodes": AlertCase(
+        "FwMailFails",
+        {
+            'fw_job_attempts_total{queue="mail",outcome="done",instance="a"}': "0+1x20 20x40",
+            'fw_job_attempts_total{queue="mail",outcome="done",instance="b"}': "7x60",
+            'fw_job_attempts_total{queue="mail",outcome="retrying",instance="a"}': (
+                "0x20 1 2 2 3 3 3 3 4x7 5x30"
+            ),
+            'fw_job_attempts_total{queue="mail",outcome="retrying",instance="b"}': "0x60",
+        },
+        [{}],
+    ),
+    "a mail server that defers some mails and accepts others": AlertCase(
+        "FwMailFails",
+        {
+            'fw_job_attempts_total{queue="mail",outcome="done"}': "0+1x60",
+            'fw_job_attempts_total{queue="mail",outcome="retrying"}': "0+1x60",
+        },
+        [],
+    ),
+    "a mail server that accepts mails again": AlertCase(
+        "FwMailFails",
+        {
+            'fw_job_attempts_total{queue="mail",outcome="done"}': "0x40 2x20",
+            'fw_job_attempts_total{queue="mail",outcome="retrying"}': "0x10 0+1x30 30x20",
+        },
+        [],
+    ),
+    "a mail server that refuses a recipient": AlertCase(
+        "FwMailFails",
+        {
+            'fw_job_attempts_total{queue="mail",outcome="done"}': "0x60",
+            'fw_job_attempts_total{queue="mail",outcome="failed"}': "0x20 1x40",
+            'fw_job_attempts_total{queue="mail",outcome="retrying"}': "0x60",
+        },
+        [],
+    ),
+    "jobs that wait, told by three nodes": AlertCase(
+        "FwJobsWait",
+        {f'fw_queue_oldest_seconds{{queue="app",instance="{n}"}}': "1000x60" for n in "abc"},
+        [{"queue": "app"}],
+    ),
+    "the first job that fails": AlertCase(
+        "FwJobsFail",
+        {
+            'fw_job_attempts_total{queue="app",outcome="failed",instance="a"}': "0x40 1x20",
+            'fw_job_attempts_total{queue="app",outcome="failed",instance="b"}': "0x60",
+        },
+        [{}],
+    ),
+    "jobs and mails that are tried again": AlertCase(
+        "FwJobsFail",
+        {
+            'fw_job_attempts_total{queue="app",outcome="retrying"}': "0+1x60",
+            'fw_job_attempts_total{queue="mail",outcome="failed"}': "0+1x60",
+        },
+        [],
+    ),
+    "requests that two processes of one node refuse": AlertCase(
+        "FwRequestsRefused",
+        {
+            'fw_requests_total{route="none",status="503",instance="a",process="1"}': "0+40x60",
+            'fw_requests_total{route="/api/login",status="503",instance="a",process="2"}': (
+                "0+40x60"
+            ),
+            'fw_requests_total{route="none",status="503",instance="b"}': "0+40x60",
+        },
+        [{"instance": "a"}],
+    ),
+    "checks of a node that is not ready": AlertCase(
+        "FwRequestsRefused",
+        {'fw_requests_total{route="/api/ready",status="503",instance="a"}': "0+120x60"},
+        [],
+    ),
+    "a proxy that one of two nodes does not trust": AlertCase(
+        "FwProxyNotTrusted",
+        {
+            'fw_forwarded_ignored_total{instance="a",process="1"}': "0+50x60",
+            'fw_requests_total{route="/app",status="200",instance="a",process="1"}': "0+30x60",
+            'fw_requests_total{route="none",status="404",instance="a",process="2"}': "0+20x60",
+            'fw_requests_total{route="/metrics",status="200",instance="a",process="1"}': "0+99x60",
+            'fw_forwarded_ignored_total{instance="b"}': "0x60",
+            'fw_requests_total{route="/app",status="200",instance="b"}': "0+50x60",
+        },
+        [{"instance": "a"}],
+    ),
+    "a client that sends forwarded headers itself": AlertCase(
+        "FwProxyNotTrusted",
+        {
+            'fw_forwarded_ignored_total{instance="a"}': "0+10x60",
+            'fw_requests_total{route="/app",status="200",instance="a"}': "0+50x60",
+        },
+        [],
+    ),
     "passwords that are guessed at two nodes together": AlertCase(
         "FwSignInsGuessed",
         {

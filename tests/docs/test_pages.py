@@ -273,8 +273,23 @@ def named(text: str) -> set[str]:
 
 
 def test_operating_page_lists_exactly_the_metrics() -> None:
-    table = (DOCS / "operating.md").read_text().split("## Metrics")[1]
+    table = (DOCS / "operating.md").read_text().split("\n## Metrics\n")[1].split("\n## ")[0]
     assert named(table) == set(EXPECTED.split()) | OF_THE_FRONT | OF_SEVERAL_PROCESSES
+
+
+def test_operating_page_lists_exactly_the_alerts() -> None:
+    """Each alert has a row with the steps to take."""
+    table = (DOCS / "operating.md").read_text().split("\n## Alerts\n")[1]
+    rows = re.findall(r"^\| (Fw\w+) \|", table, re.MULTILINE)
+    rules = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
+    assert rows == re.findall(r"- alert: (\w+)", rules)
+
+
+def test_commands_of_alerts_exist() -> None:
+    rules = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
+    spoken = re.findall(r"(?:todo: |then |[,;.] |and )fw ((?:[a-z]+ ?)+)", rules, re.IGNORECASE)
+    assert len(spoken) > 9
+    assert [each for each in spoken if unknown_command(each.split())] == []
 
 
 def test_operating_page_lists_exactly_the_audit_actions() -> None:

@@ -23,6 +23,7 @@ from fw_actors.ops.data_migrations import PendingMigration, pending
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
+from fw_actors.rules.receivers import FAILURES
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_SECOND
 from fw_actors.store import Tx
 from fw_actors.store.backup import check_integrity
@@ -284,24 +285,38 @@ _LINK_LEVELS: Final = frozenset({"debug", "info"})  # the log levels that includ
 
 @dataclass(frozen=True)
 class MailFacts:
-    """`fault` is the reason why the transport is unusable, empty if it works."""
+    """`fault` is the reason why the transport is unusable, empty if it works.
+
+    `retrying` counts the messages with `FAILURES` or more failed attempts that get another one, and
+    `last_error` is that of the one attempted last.
+    """
 
     fault: str
     failed: int  # in the last 24 hours
+    retrying: int = 0
+    last_error: str = ""
 
 
 async def mail_facts(site: Site) -> MailFacts:
     """Test the transport without sending a message, and count failed messages."""
     deliveries = site.registry.tables["Email Delivery"].table.c
-    failed = await site.store.read(
-        lambda tx: tx.scalar(
-            sa.select(sa.func.count()).where(
-                deliveries.status == DeliveryStatus.FAILED.value,
-                deliveries.modified > tx.now - MS_PER_DAY,
-            )
+
+    def read(tx: Tx) -> tuple[int, list[str]]:
+        failed = sa.select(sa.func.count()).where(
+            deliveries.status == DeliveryStatus.FAILED.value,
+            deliveries.modified > tx.now - MS_PER_DAY,
         )
-    )
-    return MailFacts(await _fault(site.config), failed)
+        retrying = (  # after one or two: a server that defers unknown senders
+            sa.select(deliveries.error)
+            .where(
+                deliveries.status == DeliveryStatus.RETRYING.value, deliveries.attempts >= FAILURES
+            )
+            .order_by(deliveries.modified.desc())
+        )
+        return tx.scalar(failed), [str(error or "") for (error,) in tx.rows(retrying)]
+
+    failed, errors = await site.store.read(read)
+    return MailFacts(await _fault(site.config), failed, len(errors), next(iter(errors), ""))
 
 
 def evaluate_mail(mail: Mail, facts: MailFacts, public_host: str | None) -> Section:
@@ -309,11 +324,15 @@ def evaluate_mail(mail: Mail, facts: MailFacts, public_host: str | None) -> Sect
     findings = (
         *_transport(mail, facts.fault, public_host),
         *_security(mail, usable=not facts.fault),
+        *_retrying(facts),
         _failed(facts),
     )
-    return Section(
-        "mail", "Mail", findings, {"transport": mail.transport, "failed24h": facts.failed}
-    )
+    shown = {
+        "transport": mail.transport,
+        "retrying": facts.retrying,
+        "failed24h": facts.failed,
+    }
+    return Section("mail", "Mail", findings, shown)
 
 
 def _transport(mail: Mail, fault: str, public_host: str | None) -> Iterator[Finding]:
@@ -357,6 +376,17 @@ def _security(mail: Mail, *, usable: bool) -> Iterator[Finding]:
         yield warning(
             f"FW_SMTP_SECURITY is none: links are sent to {mail.host} in clear text",
             "Set FW_SMTP_SECURITY to starttls or tls.",
+        )
+
+
+def _retrying(facts: MailFacts) -> Iterator[Finding]:
+    """Report messages that the server does not accept, although it answers."""
+    if facts.retrying:
+        yield warning(
+            f"messages that have failed {FAILURES} times or more and are tried again: "
+            f"{facts.retrying}; the last attempt ended with {facts.last_error.rstrip('.')}",
+            "Correct the cause: they are sent when the mail server accepts them. After ten "
+            "attempts they have failed; fw jobs retry JOB sends one again.",
         )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
 import trio
 from sqlalchemy.sql import ClauseElement
 
-from fw_actors.ops.console_facts import backlog
+from fw_actors.ops.console_facts import locked_identifiers, longest_waits, queues
 from fw_actors.ops.site import Site
 from fw_actors.store import QueueStats, Tx, jobs
 from fw_actors.store.schema import LOGIN_ATTEMPT
@@ -23,9 +24,9 @@ def _run(statement: ClauseElement, tx: Tx) -> None:
 async def test_backlog_lists_known_queues_even_if_empty(site: VirtualSite) -> None:
     store = site.site.store
     await store.write(lambda tx: jobs.enqueue(tx, queue="a later one"))
-    found = await store.read(backlog)
-    assert found.queues[:3] == tuple(QueueStats(n, 0, 0, 0, 0, 0.0) for n in BUILT_IN)
-    assert [(row.queue, row.ready) for row in found.queues] == [
+    found = await store.read(queues)
+    assert found[:3] == [QueueStats(n, 0, 0, 0, 0, 0.0) for n in BUILT_IN]
+    assert [(row.queue, row.ready) for row in found] == [
         ("webhook", 0), ("mail", 0), ("app", 0), ("a later one", 1),
     ]  # fmt: skip
 
@@ -36,7 +37,7 @@ async def test_backlog_leaves_the_wait_of_paused_webhooks_out(site: VirtualSite)
     opened = site.site
 
     async def oldest() -> float:
-        return (await opened.store.read(backlog)).queues[0].oldest_seconds
+        return (await opened.store.read(longest_waits))["webhook"]
 
     await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     await trio.sleep(100)
@@ -49,12 +50,24 @@ async def test_backlog_leaves_the_wait_of_paused_webhooks_out(site: VirtualSite)
     assert await oldest() == 10
 
 
+@pytest.mark.parametrize("queue", BUILT_IN)
+async def test_backlog_has_the_wait_of_each_queue(site: VirtualSite, queue: str) -> None:
+    """A job that is due later, such as after a failed attempt, has not begun to wait."""
+    store = site.site.store
+    now = site.site.clock.now()
+    for at in (now + 60_000, now + 10_000):
+        await store.write(partial(jobs.enqueue, queue=queue, next_at=at))
+    assert (await store.read(longest_waits))[queue] == 0
+    await trio.sleep(30)
+    assert await store.read(longest_waits) == {**dict.fromkeys(BUILT_IN, 0.0), queue: 20.0}
+
+
 async def test_backlog_counts_a_locked_identifier_once_until_its_end(site: VirtualSite) -> None:
     opened: Site = site.site
     until = opened.clock.now() + 1
     for name in ("a", "b"):
         lock = LOGIN_ATTEMPT.insert().values(id=name, key=b"k", at=0, state=1, until=until)
         await opened.store.write(partial(_run, lock))
-    assert (await opened.store.read(backlog)).locked == 1
+    assert await opened.store.read(locked_identifiers) == 1
     await opened.store.write(partial(_run, LOGIN_ATTEMPT.update().values(until=until - 1)))
-    assert (await opened.store.read(backlog)).locked == 0
+    assert await opened.store.read(locked_identifiers) == 0

@@ -47,6 +47,26 @@ class PlainEngine(DefectiveEngine):
         return [first]
 
 
+async def test_executor_measures_longest_running_call() -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def wait(tx: object) -> None:
+        begun.set()
+        assert release.wait(60)
+
+    executor = ThreadExecutor("writer", [PlainEngine()], 10)
+    assert executor.longest_seconds == 0.0
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(executor.execute, wait, 0)
+            await trio.to_thread.run_sync(begun.wait, 60)
+            first = executor.longest_seconds
+            assert executor.longest_seconds > first > 0.0
+            release.set()
+        await executor.close()
+    assert executor.longest_seconds == 0.0
+
+
 async def test_executor_logs_place_of_slow_call_that_others_wait_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,8 @@ def test_doctor_accepts_a_stopped_service() -> None:
         (ServiceFacts(IN_TWO, "1.0", (), (), silent_processes=1), "1 of 2 processes of the serv"),
         (ServiceFacts(RUNNING, "1.0", (), (), unanswered=True), "nor at http://127.0.0.1:8000/met"),
         (ServiceFacts(RUNNING, "1.0", (), (), scarce_files=(90, 100)), "90 files and connections"),
+        (ServiceFacts(RUNNING, "1.0", (), (), longest_write_seconds=21), "has run for 21 s"),
+        (ServiceFacts(RUNNING, "1.0", (), (), 3, trusted=("10.0.0.0/8",)), "not trust: 3"),
     ],
 )
 def test_doctor_warns_of_service_problems(facts: ServiceFacts, word: str) -> None:
@@ -61,6 +64,20 @@ def test_doctor_reports_a_service_of_which_no_process_answers() -> None:
     ]
     assert "If the database answers, end each hanging process" in section.findings[0].todo
     assert section.texts(Level.OK) == section.texts(Level.WARNING) == []
+
+
+def test_doctor_names_the_proxies_that_are_trusted() -> None:
+    """O-137: an entry that names the wrong network is as bad as none."""
+    facts = ServiceFacts(RUNNING, "1.0", (), (), 3, trusted=("10.0.0.0/8", "::1/128"))
+    (todo,) = [finding.todo for finding in evaluate_service(facts).findings if finding.todo]
+    assert "FW_TRUST_PROXY is 10.0.0.0/8, ::1/128" in todo
+
+
+def test_service_facts_have_the_trusted_networks(tmp_path: Path) -> None:
+    networks = (ip_network("10.0.0.0/8"),)
+    config = make_config(tmp_path, trust_proxy=ProxyTrustPolicy(networks=networks))
+    SitePaths(tmp_path).prepare()
+    assert service_facts(config, "1.0").trusted == ("10.0.0.0/8",)
 
 
 def test_doctor_says_how_to_end_a_hanging_process() -> None:
@@ -114,6 +131,8 @@ SAMPLES = (
     'fw_forwarded_ignored_total{process="1"} 2.0\n'
     'fw_forwarded_ignored_total{process="2"} 1.0\n'
     'fw_process_up{process="1"} 1.0\n'
+    'fw_store_longest_write_seconds{process="1"} 0.0\n'
+    'fw_store_longest_write_seconds{process="2"} 31.5\n'
     'fw_process_up{process="2"} 0.0\n'
     'process_open_fds{process="1"} 25.0\n'
     'process_open_fds{process="2"} 900.0\n'
@@ -158,6 +177,7 @@ def test_service_facts_use_the_console_socket(tmp_path: Path) -> None:
         facts = service_facts(config, "1.0")
     assert (facts.forwarded_ignored, facts.silent_processes, facts.unanswered) == (3, 1, False)
     assert facts.scarce_files == (900, 1024)
+    assert facts.longest_write_seconds == 31.5
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,14 @@ from trio.testing import MockClock
 
 from fw_actors.actors.metrics import MetricSample
 from fw_actors.config import ProcessPlace
+from fw_actors.errors import OverloadedError
+from fw_actors.mail import Template
 from fw_actors.runtime import SeededEntropy, TrioClock
+from supervisors.service import metrics
 from supervisors.service.control_channel import PeerAnswers, PeerProcesses
 from supervisors.service.metrics import BACKLOG_SECONDS, ServiceMetrics
 from supervisors.service.tree import RunningService, open_service
+from tests.fw_actors.actors import jobs_app
 from tests.mail_kit import RecordingLog
 from tests.site_kit import START_MS, make_config
 from tests.supervisors.service.metrics_kit import EXPECTED
@@ -34,10 +38,10 @@ def owe_two_deliveries(fw: Any) -> None:
     fw.db.sql("UPDATE doc_webhook SET secret = NULL", {})
 
 
-def opened(folder: Path) -> AbstractAsyncContextManager[RunningService]:
-    """A service without a front end, in virtual time."""
+def opened(folder: Path, **changes: Any) -> AbstractAsyncContextManager[RunningService]:
+    """A service without a front end, in virtual time; `changes` as for `make_config`."""
     return open_service(
-        make_config(folder),
+        make_config(folder, **changes),
         log=RecordingLog(),
         front=False,
         clock=TrioClock(START_MS),
@@ -88,7 +92,66 @@ async def test_metrics_omit_store_that_does_not_answer_in_time(
             during = {sample.name for sample in await service.gateway.samples()}
             assert trio.current_time() - began == BACKLOG_SECONDS
     assert before - during >= {"fw_queue_jobs", "fw_webhooks_paused"}
-    assert during >= {"fw_actor_handled", "fw_deliveries"}
+    assert during >= {"fw_actor_handled", "fw_deliveries", "fw_store_disk_free_bytes"}
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_metrics_say_whether_the_store_answers(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    """Without an answer there are no figures by which an alert could fire."""
+
+    async def refuse(*_args: object, **_given: object) -> None:
+        raise OverloadedError("The database cannot be reached. Try again in a moment.")
+
+    async with opened(tmp_path) as service:
+        with monkeypatch.context() as refusing:
+            if not answers:
+                refusing.setattr(service.site.store, "read", refuse)
+            samples = {each.name: each.value for each in await service.gateway.samples()}
+    assert samples["fw_store_up"] == answers
+
+
+async def test_metrics_have_waits_while_the_jobs_cannot_be_counted(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Millions of due jobs must not end the alert about them."""
+
+    def count(tx: object) -> None:
+        raise OverloadedError("The read took too long.")
+
+    async with opened(tmp_path) as service:
+        with monkeypatch.context() as slow:
+            slow.setattr(metrics, "queues", count)
+            names = {each.name for each in await service.gateway.samples()}
+    assert "fw_queue_jobs" not in names
+    assert {"fw_queue_oldest_seconds", "fw_store_up", "fw_locked_identifiers"} <= names
+
+
+async def test_metrics_count_attempts_of_mails_and_jobs(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    def queue(fw: Any) -> None:
+        fw.enqueue(jobs_app.note, text="noted")
+        fw.enqueue(jobs_app.fail_after_writing, text="failed")
+
+    async with opened(tmp_path, backoff_seconds=0.1, backoff_cap_seconds=0.1) as service:
+        mails = service.site.mail_queue
+        await service.site.write("Administrator", queue)
+        await service.site.write(
+            "Administrator",
+            lambda fw: mails.to_user(fw.tx, Template.PASSWORD_CHANGED, "ida", owner="ida"),
+        )
+        await trio.sleep(10)  # virtual: past the tenth attempt
+        counts = {
+            (each.labels["queue"], each.labels["outcome"]): each.value
+            for each in await service.gateway.samples()
+            if each.name == "fw_job_attempts"
+        }
+    assert counts == {
+        ("mail", "done"): 1, ("mail", "retrying"): 0, ("mail", "failed"): 0,
+        ("app", "done"): 1, ("app", "retrying"): 9, ("app", "failed"): 1,
+    }  # fmt: skip
 
 
 async def test_metrics_leave_out_restarts_that_the_supervisor_does_not_tell() -> None:
@@ -107,9 +170,9 @@ async def test_metrics_leave_out_restarts_that_the_supervisor_does_not_tell() ->
         async def of_store(self) -> list[MetricSample]:
             return []
 
-    metrics = ServiceMetrics(
+    service = ServiceMetrics(
         cast("Any", NoMetrics()), RequestMetrics(), SilentPeers(ProcessPlace(1, 2))
     )
-    names = [(each.name, each.labels.get("process"), each.value) for each in await metrics()]
+    names = [(each.name, each.labels.get("process"), each.value) for each in await service()]
     assert ("fw_process_up", "2", False) in names
     assert "fw_process_restarts" not in {name for name, _, _ in names}

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from fw_actors.config import LoginPolicy
+from fw_actors.mail import Template
 from fw_actors.ops.doctor import examine
 from fw_actors.ops.doctor.access import DemoFacts, sign_in_facts
 from fw_actors.ops.doctor.delivery import WebhookSince, queue_facts, webhook_facts
@@ -232,6 +233,23 @@ async def test_database_facts_of_a_small_file_are_complete(site: VirtualSite) ->
     assert (facts.kind, facts.checked, facts.faults) == ("sqlite", "completely", ())
     assert facts.size > 0
     assert facts.free_disk is not None
+
+
+async def test_mail_facts_count_messages_that_fail_again_and_again(site: VirtualSite) -> None:
+    """A server that defers unknown senders accepts a message at its second or third attempt."""
+    for user, attempts in (("ada", 2), ("bob", 3), ("cid", 4)):
+        await site.do(
+            lambda fw, user=user: site.site.mail_queue.to_user(  # type: ignore[misc]
+                fw.tx, Template.PASSWORD_CHANGED, user, owner=user
+            )
+        )
+        await site.sql(
+            "UPDATE doc_email_delivery SET status = 'Retrying', attempts = :n, error = :error,"
+            " modified = :at WHERE owner = :user",
+            n=attempts, error=f"{user}: 451", at=-attempts, user=user,
+        )  # fmt: skip
+    facts = await mail_facts(site.site)
+    assert (facts.retrying, facts.last_error) == (2, "bob: 451")
 
 
 async def test_mail_facts_ignore_a_function_that_no_transport_calls(site: VirtualSite) -> None:

@@ -129,6 +129,7 @@ def test_doctor_names_client_certificates_that_end_and_webhooks_whose_is_lost() 
         (LOGGED, MailFacts("", 0), "fw.example", "warning", "not to any mailbox"),
         (LOGGED, MailFacts("FW_LOG_LEVEL=error suppresses them", 0), None, "warning", "suppresses"),
         (LOGGED, MailFacts("", 2), None, "warning", "failed in the last 24 hours: 2"),
+        (SMTP, MailFacts("", 0, 4, "451 later."), None, "warning", "4; the last attempt ended wi"),
         (SMTP, MailFacts("", 0), None, "ok", "transport is smtp (mail.example:587)"),
         (SMTP, MailFacts("auth: 535.", 0), None, "problem", "cannot be used: auth: 535."),
         (replace(SMTP, sender="fw@localhost"), MailFacts("", 0), None, "warning", "the sender"),
@@ -478,8 +479,8 @@ def test_doctor_shows_the_facts_of_database_clock_and_mail() -> None:
         "kind": "sqlite", "sizeBytes": 1 << 20, "freeDiskBytes": 9 * GIB, "intact": False,
     }  # fmt: skip
     assert evaluate_clock(ClockFacts(7, 5)).facts == {"now": 7, "newestRow": 5}
-    facts = evaluate_mail(LOGGED, MailFacts("", 3), None).facts
-    assert facts == {"transport": "log", "failed24h": 3}
+    facts = evaluate_mail(LOGGED, MailFacts("", 3, 2), None).facts
+    assert facts == {"transport": "log", "retrying": 2, "failed24h": 3}
 
 
 def test_doctor_names_pending_data_migrations() -> None:
