@@ -134,6 +134,18 @@ def _url_map(rules: tuple[str, ...]) -> Map:
     return Map([Rule(rule, endpoint=rule) for rule in rules], merge_slashes=False)
 
 
+def _cause_of(error: BaseException) -> dict[str, str]:
+    """Return what the log says about an error: its type, and the reason of a 503, which is the
+    service's state. Other messages may quote the request."""
+    expected = error_in(error)
+    if expected is None:
+        return {"error": InternalError.__name__}
+    cause = {"error": type(expected).__name__}
+    if isinstance(expected, OverloadedError):
+        cause["reason"] = expected.message
+    return cause
+
+
 class FrontEnd:
     """The application: one for each listening address."""
 
@@ -262,6 +274,7 @@ class FrontEnd:
         route = self._route_of(request)
         exchange = Exchange(request, self._settings, self._entropy, route)
         began = trio.current_time()
+        cause: dict[str, str] = {}
         try:
             if route is None:
                 response = await self._respond_without_route(exchange)
@@ -272,12 +285,13 @@ class FrontEnd:
             try:
                 response = self._response_of(error, exchange)
             except (BaseExceptionGroup, trio.Cancelled):
-                self._record(exchange, CANCELLED_STATUS, trio.current_time() - began)
+                self._record(exchange, CANCELLED_STATUS, trio.current_time() - began, cause)
                 raise
+            cause = _cause_of(error)  # not the error, which refers to this frame
         if exchange.clears_cookies:
             response = self._with_cleared_cookies(response, request)
         encoded = self._encoder.encode(response, exchange.request_id)
-        self._record(exchange, response.status, trio.current_time() - began)
+        self._record(exchange, response.status, trio.current_time() - began, cause)
         return encoded
 
     async def _respond_without_route(self, exchange: Exchange) -> Response:
@@ -309,8 +323,11 @@ class FrontEnd:
         request.view_args = dict(arguments)
         return self.routes[rule.endpoint]
 
-    def _record(self, exchange: Exchange, status: int, seconds: float) -> None:
-        """Count a request and log it in one line, without its query and its body."""
+    def _record(
+        self, exchange: Exchange, status: int, seconds: float, cause: Mapping[str, str]
+    ) -> None:
+        """Count a request and log it in one line, without its query and its body; `cause` is that
+        of an error."""
         request = exchange.request
         route = UNROUTED if exchange.route is None else exchange.route.rule
         address = exchange.address
@@ -327,6 +344,7 @@ class FrontEnd:
             user=None if exchange.caller is None else exchange.caller.user,
             address=address,
             duration_ms=round(seconds * MS_PER_SECOND, 1),
+            **cause,
         )
 
     def overload_response(self, request: Request) -> WireResponse:

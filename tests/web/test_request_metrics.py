@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.config import ProxyTrustPolicy
+from fw_actors.errors import OverloadedError, ValidationError
 from tests.web.client import AppClient
 from tests.web.fakes import FakeGateway, HeldGateway, app_of
 
@@ -81,6 +82,35 @@ async def test_request_log_is_one_line_without_query_and_body(client: AppClient)
     assert (line["method"], line["path"], line["log_level"]) == ("POST", "/api/login", "info")
     assert {"request_id", "status", "user", "address", "duration_ms"} <= set(line)
     assert "s3cret" not in repr(lines)
+
+
+async def request_line(error: Exception) -> dict[str, object]:
+    """The line of a sign-in that ends with `error`."""
+    gateway = FakeGateway()
+    gateway.refuse = error
+    with structlog.testing.capture_logs() as lines:
+        await AppClient(app_of(gateway)).ask("POST", "/api/login", {"usr": "a", "pwd": "x"})
+    (line,) = [dict(line) for line in lines if line["event"] == "web.request"]
+    return line
+
+
+async def test_request_log_has_type_of_error_without_its_message() -> None:
+    """A message may quote what the client sent."""
+    line = await request_line(ValidationError("There is no s3cret."))
+    assert (line["status"], line["error"]) == (422, "ValidationError")
+    assert "s3cret" not in repr(line)
+
+
+async def test_request_log_has_reason_of_503() -> None:
+    line = await request_line(OverloadedError("Too many calls wait for the store."))
+    assert (line["status"], line["error"]) == (503, "OverloadedError")
+    assert line["reason"] == "Too many calls wait for the store."
+
+
+async def test_request_log_names_defect_by_error_of_response() -> None:
+    line = await request_line(RuntimeError("s3cret"))
+    assert (line["status"], line["error"]) == (500, "InternalError")
+    assert "s3cret" not in repr(line)
 
 
 async def test_request_log_has_duration_in_milliseconds(autojump_clock: MockClock) -> None:
