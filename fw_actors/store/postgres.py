@@ -248,6 +248,8 @@ class NoticeThread:
 WRITER_THREADS: Final = 8
 READER_THREADS: Final = 4
 LOOKUP_THREADS: Final = 2
+CONNECTIONS: Final = WRITER_THREADS + READER_THREADS + LOOKUP_THREADS + 1
+"""The most connections of a process; the last one receives the notices of other processes."""
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import pytest
 from fw_actors.errors import OverloadedError
 from fw_cli.context import CommandContext
 from tests.fw_cli.conftest import CommandLine
+from tests.postgres_cluster import PostgresCluster
 
 
 def test_doctor_with_warnings_exits_0_with_remedies(fw: CommandLine) -> None:
@@ -181,3 +182,24 @@ def test_doctor_examines_postgresql_database(fw: CommandLine, postgres_url: str)
     facts = [database[key] for key in ("kind", "freeDiskBytes", "intact", "problems")]
     assert facts == ["postgresql", None, True, []]
     assert database["sizeBytes"] > 1 << 20
+
+
+@pytest.mark.parametrize("processes", [3, 4])
+def test_doctor_compares_connections_of_service_with_limit_of_server(
+    fw: CommandLine, postgres_url: str, processes: int
+) -> None:
+    """Beyond the 57 that the server of the tests allows, requests would get 503."""
+    (fw.folder / "fw.json").write_text(json.dumps({"ops": {"processes": processes}}))
+    fw.environ["FW_DATABASE"] = postgres_url
+    warnings = fw.json("doctor", "--json")["sections"]["database"]["warnings"]
+    begin = "the service may open 60 connections to the database, which allows 57"
+    assert [each[: len(begin)] for each in warnings] == [begin] * (processes == 4)
+
+
+def test_doctor_knows_the_limit_of_the_database(fw: CommandLine, cluster: PostgresCluster) -> None:
+    with cluster.empty_database() as url:
+        name = url.partition("?")[0].rpartition("/")[2]
+        cluster.execute(f"ALTER DATABASE {name} CONNECTION LIMIT 14")
+        fw.environ["FW_DATABASE"] = url
+        (warning,) = fw.json("doctor", "--json")["sections"]["database"]["warnings"]
+    assert "15 connections to the database, which allows 14" in warning

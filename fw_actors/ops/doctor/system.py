@@ -6,7 +6,7 @@ import shutil
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -97,7 +97,11 @@ MIN_DISK_BYTES: Final = 100 * _MIB
 
 @dataclass(frozen=True)
 class DatabaseFacts:
-    """`free_disk` is None for a database server; `checked` describes how it was checked."""
+    """`free_disk` is None for a database server; `checked` describes how it was checked.
+
+    `connections` are those that the processes of the service may open, and `allowed` those that the
+    server allows its account; 0 for SQLite.
+    """
 
     kind: str
     place: str
@@ -105,13 +109,18 @@ class DatabaseFacts:
     checked: str
     faults: tuple[str, ...] = ()
     free_disk: int | None = None  # bytes
+    connections: int = 0
+    allowed: int = 0
 
 
 async def database_facts(site: Site) -> DatabaseFacts:
     """Check the database file, or query the server."""
     path = site.config.sqlite_file
     if path is None:
-        return await site.store.read(_read_postgresql)
+        from fw_actors.store.postgres import CONNECTIONS  # its library may not be installed
+
+        facts = await site.store.read(_read_postgresql)
+        return replace(facts, connections=CONNECTIONS * site.config.processes)
     integrity = await trio.to_thread.run_sync(check_integrity, path)
     return DatabaseFacts(
         kind="sqlite",
@@ -161,6 +170,13 @@ def _findings(facts: DatabaseFacts) -> Iterator[Finding]:
         yield ok(f"{facts.kind} {facts.place}: {size}, checked {facts.checked}")
     if facts.free_disk is not None:
         yield _disk_finding(facts.free_disk, facts.size)
+    if facts.connections > facts.allowed:
+        yield warning(
+            f"the service may open {facts.connections} connections to the database, which allows "
+            f"{facts.allowed}: requests beyond them get 503",
+            "Raise max_connections of the server, or the limit of the account or the database; "
+            "workers and other nodes need connections, too.",
+        )
 
 
 def _disk_finding(free_bytes: int, size: int) -> Finding:
@@ -172,14 +188,24 @@ def _disk_finding(free_bytes: int, size: int) -> Finding:
     return ok(free)
 
 
+_POSTGRESQL: Final = sa.text(
+    "SELECT current_database(), pg_database_size(current_database()), version(), least("
+    # What is reserved for superusers, and since version 16 for members of a role.
+    " current_setting('max_connections')::int"
+    " - current_setting('superuser_reserved_connections')::int"
+    " - coalesce(current_setting('reserved_connections', true), '0')::int,"
+    # -1 is no limit.
+    " (SELECT nullif(datconnlimit, -1) FROM pg_database WHERE datname = current_database()),"
+    " (SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = current_user))"
+)
+
+
 def _read_postgresql(tx: Tx) -> DatabaseFacts:
-    row = tx.one(
-        sa.text("SELECT current_database(), pg_database_size(current_database()), version()")
-    )
+    row = tx.one(_POSTGRESQL)
     assert row is not None
-    name, size, version = row
+    name, size, version, allowed = row
     checked = f"by its server ({str(version).split(',')[0].split(' on ')[0]})"
-    return DatabaseFacts("postgresql", str(name), int(size), checked)
+    return DatabaseFacts("postgresql", str(name), int(size), checked, allowed=int(allowed))
 
 
 HTTPS: Final = "https://"
