@@ -327,22 +327,29 @@ async def mail_facts(site: Site) -> MailFacts:
     """Test the transport without sending a message, and count failed messages."""
     deliveries = site.registry.tables["Email Delivery"].table.c
 
-    def read(tx: Tx) -> tuple[int, list[str]]:
+    def read(tx: Tx) -> MailFacts:
         failed = sa.select(sa.func.count()).where(
             deliveries.status == DeliveryStatus.FAILED.value,
             deliveries.modified > tx.now - MS_PER_DAY,
         )
-        retrying = (  # after one or two: a server that defers unknown senders
-            sa.select(deliveries.error)
-            .where(
-                deliveries.status == DeliveryStatus.RETRYING.value, deliveries.attempts >= FAILURES
-            )
-            .order_by(deliveries.modified.desc())
+        is_retried = sa.and_(  # after one or two: a server that defers unknown senders
+            deliveries.status == DeliveryStatus.RETRYING.value, deliveries.attempts >= FAILURES
         )
-        return tx.scalar(failed), [str(error or "") for (error,) in tx.rows(retrying)]
+        last = (
+            sa.select(deliveries.error)
+            .where(is_retried)
+            .order_by(deliveries.modified.desc())
+            .limit(1)
+        )
+        return MailFacts(
+            fault="",
+            failed=tx.scalar(failed),
+            retrying=tx.scalar(sa.select(sa.func.count()).where(is_retried)),
+            last_error=tx.scalar(last) or "",
+        )
 
-    failed, errors = await site.store.read(read)
-    return MailFacts(await _fault(site.config), failed, len(errors), next(iter(errors), ""))
+    facts = await site.store.read(read)
+    return replace(facts, fault=await _fault(site.config))
 
 
 def evaluate_mail(mail: Mail, facts: MailFacts, public_host: str | None) -> Section:
