@@ -53,8 +53,23 @@ CONTROL_IN_NAME: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 SPACE: Final = re.compile(r"[ \t\n\r]*")
 
-NAMED_KEY: Final = re.compile(r"field `([^`]+)`")
-PATH_KEY: Final = re.compile(r"at `\$\.([^.\[`]+)")
+# The messages of msgspec. A key may be as long as the body and contain any text; a path consists of
+# names of structs' fields and positions.
+UNKNOWN_KEY: Final = re.compile(
+    r"Object contains unknown field `(.*?)`(?: - at `\$\.([^`]+)`)?", re.DOTALL
+)
+MISSING_KEY: Final = re.compile(r"Object missing required field `(\w+)`(?: - at `\$\.([^`]+)`)?")
+WRONG_TYPE: Final = re.compile(r"Expected `([a-z |]+)`, got `\w+`(?: - at `\$\.([^`]+)`)?")
+TOP_LEVEL_KEY: Final = re.compile(r"at `\$\.([^.\[`]+)")
+TYPE_NAMES: Final = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
 
 
 @dataclass(frozen=True)
@@ -106,14 +121,24 @@ def to_struct(value: object, kind: type[T], noun: str = "body") -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        text = str(error)
-        match = NAMED_KEY.search(text) or PATH_KEY.search(text)
-        field = None if match is None else printable(match[1])
-        if match is not None and field is not None:
-            text = text.replace(match[1], field)
-        # A key may be as long as the body, and contain a backtick.
-        text = text[:MAX_SENTENCE_CHARACTERS]
-        raise BadRequestError(f"The {noun} is invalid: {text}.", field=field) from None
+        raise _refusal(str(error), noun) from None
+
+
+def _refusal(text: str, noun: str) -> BadRequestError:
+    """Return the refusal for a message of msgspec, in the words of the other refusals."""
+    if match := UNKNOWN_KEY.fullmatch(text):
+        key = printable(match[1])
+        place = f" in {match[2]}" if match[2] else ""
+        return BadRequestError(f"Unknown key {key!r}{place}.", field=key)
+    if match := MISSING_KEY.fullmatch(text):
+        place = f"{match[2]}." if match[2] else ""
+        return BadRequestError(f"{place}{match[1]} is missing.", field=match[1])
+    top = TOP_LEVEL_KEY.search(text)
+    field = None if top is None else top[1]
+    if match := WRONG_TYPE.fullmatch(text):
+        types = " or ".join(TYPE_NAMES.get(each, each) for each in match[1].split(" | "))
+        return BadRequestError(f"{match[2] or f'The {noun}'} must be {types}.", field=field)
+    return BadRequestError(f"The {noun} is invalid: {text[:MAX_SENTENCE_CHARACTERS]}.", field=field)
 
 
 class ListReader(Generic[T]):

@@ -26,10 +26,16 @@ from web.json_input import (
 )
 
 
+class OrderLineInput(msgspec.Struct, forbid_unknown_fields=True):
+    item: str
+
+
 class OrderInput(msgspec.Struct, forbid_unknown_fields=True):
     title: str
     qty: int = 0
-    lines: list[dict[str, Any]] = []
+    share: float | None = None
+    urgent: bool = False
+    lines: list[OrderLineInput] = []
 
 
 def refused(body: bytes, texts: CharacterRules = PLAIN) -> str | None:
@@ -162,12 +168,38 @@ def test_read_object_is_linear_for_a_hostile_mebibyte(part: bytes) -> None:
         (b'{"title": "a", "qty": 1.5}', "qty"),
         (b'{"title": "a", "lines": [1]}', "lines"),
         (b'{"title": "a", "colour": "red"}', "colour"),
+        (b'{"title": "a", "": "red"}', ""),
+        (b'{"title": "a", "co`lour": "red"}', "co`lour"),
+        (b'{"title": "a", "lines": [{"item": "b", "co`lour": 1}]}', "co`lour"),
     ],
 )
 def test_read_struct_names_missing_unknown_and_mistyped_keys(body: bytes, field: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         read_struct(body, OrderInput)
     assert caught.value.extra == {"field": field}
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("{}", "title is missing."),
+        ('{"title": null}', "title must be text."),
+        ('{"title": "a", "qty": 1.5}', "qty must be a whole number."),
+        ('{"title": "a", "share": "1"}', "share must be a number or null."),
+        ('{"title": "a", "urgent": 1}', "urgent must be true or false."),
+        ('{"title": "a", "lines": {}}', "lines must be a list."),
+        ('{"title": "a", "lines": [1]}', "lines[0] must be an object."),
+        ('{"title": "a", "lines": [{}]}', "lines[0].item is missing."),
+        ('{"title": "a", "lines": [{"item": 1}]}', "lines[0].item must be text."),
+        ('{"title": "a", "lines": [{"item": "b", "z": 1}]}', "Unknown key 'z' in lines[0]."),
+        ('{"title": "a", "colour": "red"}', "Unknown key 'colour'."),
+    ],
+)
+def test_read_struct_states_the_rule_in_a_sentence(body: str, sentence: str) -> None:
+    """The message is a sentence for people, without the names of Python's types (H-50)."""
+    with pytest.raises(BadRequestError) as caught:
+        read_struct(body.encode(), OrderInput)
+    assert str(caught.value) == sentence
 
 
 def test_read_argument_names_the_parameter() -> None:
