@@ -168,7 +168,9 @@ class CSRFError(FwError):
 
     status = 403
 
-    def __init__(self, message: str = "Send the header X-FW-CSRF with any value.") -> None:
+    def __init__(
+        self, message: str = "Send the header X-FW-CSRF with any non-empty value."
+    ) -> None:
         super().__init__(message)
 
 

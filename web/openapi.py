@@ -186,7 +186,8 @@ def _complete(description: dict[str, Any], route: Route, verb: str, operation: O
         }
     if verb not in SAFE and not route.rule.startswith(CSRF_FREE_PREFIX):
         reads_keys = operation.authentication is not Authentication.IGNORED
-        text = "Any value; a request by API key needs none." if reads_keys else "Any value."
+        text = "Any non-empty value"
+        text += "; a request by API key needs none." if reads_keys else "."
         schema = {"type": "string", "minLength": 1}
         header = {"name": CSRF_HEADER, "in": "header", "description": text, "schema": schema}
         description["parameters"] = [

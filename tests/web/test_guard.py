@@ -64,6 +64,13 @@ async def test_guard_requires_the_csrf_header_for_unsafe_verbs(
         assert (reply.status, reply.error["type"]) == (403, "CSRFError")
 
 
+async def test_guard_says_that_an_empty_csrf_header_is_refused(client: AppClient) -> None:
+    """The refusal states the rule that the request has broken: the value is not empty (H-80)."""
+    headers = [("X-FW-CSRF", "")]
+    reply = await client.ask("POST", "/api/login", GOOD, csrf=False, headers=headers)
+    assert reply.error["message"] == "Send the header X-FW-CSRF with any non-empty value."
+
+
 async def test_guard_accepts_any_value_of_the_csrf_header(client: AppClient) -> None:
     for value in ("x", "0", "false"):
         headers = [("X-FW-CSRF", value), ("Sec-Fetch-Site", "same-origin")]
