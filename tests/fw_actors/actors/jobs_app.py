@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fw_actors.errors import OverloadedError
+
 
 def note(fw: Any, text: str) -> None:
     """Make a Role whose name records the call and its user."""
@@ -53,3 +55,14 @@ ENDS = {each.__name__: each for each in _ENDS}
 def leave(fw: Any, end: str) -> None:
     """Raise this error, as if to end the process."""
     raise ENDS[end]
+
+
+_conflicts: list[str] = []
+
+
+def note_after_conflict(fw: Any, text: str) -> None:
+    """Be ended by the database the first time, as one of two transactions in a deadlock."""
+    if text not in _conflicts:
+        _conflicts.append(text)
+        raise OverloadedError("A deadlock; nothing was changed. Try again.")
+    note(fw, text)

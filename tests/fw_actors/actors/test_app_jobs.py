@@ -70,6 +70,18 @@ async def test_failing_job_has_ten_attempts_and_writes_nothing(
         assert "half by Administrator" not in await roles(site)
 
 
+async def test_job_in_deadlock_runs_again_without_counted_attempt(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """The database has ended its transaction, which has changed nothing (O-11)."""
+    async with mail_site(tmp_path) as site:
+        await site.do(lambda fw: fw.enqueue(jobs_app.note_after_conflict, text=tmp_path.name))
+        await trio.sleep(5)
+        assert await site.jobs() == []
+        assert f"{tmp_path.name} by Administrator" in await roles(site)
+        assert await site.rows("SELECT name FROM doc_error_log") == []
+
+
 @pytest.mark.usefixtures("on_both_stores")
 async def test_job_failure_with_any_text_counts_as_one_attempt(
     tmp_path: Path, autojump_clock: MockClock
