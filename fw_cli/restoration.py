@@ -11,12 +11,14 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from fw_actors.config import Config
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.ops.audit import Action
 from fw_actors.ops.console_facts import QUEUES
 from fw_actors.ops.site import Site
 from fw_actors.store import Statement, Tx
+from fw_actors.store.backup import PresentAccess, access_in_database, access_in_file
 from fw_actors.store.migrations import end_restore
 from fw_actors.store.schema import JOB, SESSION, TOKEN
 from fw_actors.webhooks.replay import ReplayRun
@@ -30,16 +32,20 @@ _WAITING: Final = Statement(
 )
 
 
-@dataclass(frozen=True)
-class PresentAccess:
-    """The API keys and enabled accounts of a store, by name: all that can sign in to it."""
+def access_of_replaced_store(config: Config) -> PresentAccess:
+    """Return the access of the store that a restore replaces, without a time limit.
 
-    keys: frozenset[str]
-    users: frozenset[str]
+    The store is not migrated: it may be of an older version, which must be able to open it again if
+    nothing is replaced, or of a newer one, which is left by a restore.
+
+    Raises: ConfigurationError or sqlite3.Error if it cannot be read.
+    """
+    if config.sqlite_file is not None:
+        return access_in_file(config.sqlite_file)
+    return access_in_database(config.deployment.database)
 
 
-def present_access(fw: Fw) -> PresentAccess:
-    """Return the current means of access to this site."""
+def _present_access(fw: Fw) -> PresentAccess:
     keys = fw.get_all("API Key", fields=["name"])
     users = fw.get_all("User", [["enabled", "=", 1]], ["name"])
     return PresentAccess(
@@ -85,7 +91,7 @@ def end_revived_access(
     tx = fw.tx
     sessions = sum(expires > tx.now for (expires,) in tx.rows(_END_SESSIONS))
     links = sum(spent is None and expires > tx.now for expires, spent in tx.rows(_END_LINKS))
-    access = present_access(fw)
+    access = _present_access(fw)
     ended_keys = (
         access.keys if all_keys else access.keys - (access.keys if before is None else before.keys)
     )

@@ -23,7 +23,8 @@ from fw_cli.progress import progress
 if TYPE_CHECKING:
     from fw_actors.config import Config
     from fw_actors.ops.site import Site
-    from fw_cli.restoration import PresentAccess, Restored
+    from fw_actors.store.backup import PresentAccess
+    from fw_cli.restoration import Restored
 
 UNREADABLE: Final = (
     "warning: the present store cannot be read, so API keys that were revoked since the backup "
@@ -79,7 +80,7 @@ def restore(
             question = "Replace the store with the backup?" if exists else "Restore the backup?"
             confirm(question, yes=yes)
             _undo_killed_restore(context)
-        before = _access_before(context, all_keys=end_keys) if exists else None
+        before = _access_before(config, all_keys=end_keys) if exists else None
         with opened(context, file, dry_run=dry_run) as (draft, kept):
             if draft is None:
                 _show_dump(context, file, as_json=as_json)
@@ -125,17 +126,14 @@ def _undo_killed_restore(context: CommandContext) -> None:
         click.echo(f"fw: an interrupted restore was undone: schema {kept} is back", err=True)
 
 
-def _access_before(context: CommandContext, *, all_keys: bool) -> PresentAccess | None:
+def _access_before(config: Config, *, all_keys: bool) -> PresentAccess | None:
     """Return the access of the store that is replaced; None, with a warning, if it cannot be
     read."""
-    from fw_cli.errors import is_interrupt
-    from fw_cli.restoration import present_access
+    from fw_cli.restoration import access_of_replaced_store
 
     try:
-        return context.read(lambda site, fw: present_access(fw))
-    except (Exception, BaseExceptionGroup) as error:  # a damaged store is a reason to restore one
-        if is_interrupt(error):
-            raise
+        return access_of_replaced_store(config)
+    except Exception:  # a damaged store is a reason to restore one
         if not all_keys:
             click.echo(UNREADABLE, err=True)
         return None

@@ -129,6 +129,42 @@ def check_integrity(path: Path) -> IntegrityReport:
 PAGES_AT_ONCE: Final = 1000
 _BUSY_SECONDS: Final = 30.0
 
+# Texts that are valid in stores of all versions, since tables only get more columns (O-22).
+_KEYS: Final = "SELECT name FROM doc_api_key"
+_USERS: Final = "SELECT name FROM doc_user WHERE enabled = 1"
+
+
+@dataclass(frozen=True)
+class PresentAccess:
+    """The API keys and enabled accounts of a store, by name: all that can sign in to it."""
+
+    keys: frozenset[str]
+    users: frozenset[str]
+
+
+def access_in_file(database: Path) -> PresentAccess:
+    """Read the access of an SQLite store without opening the site, so that it is not migrated.
+
+    Raises: sqlite3.Error if it cannot be read.
+    """
+    with contextlib.closing(_connect(database, "rw")) as connection:
+        return _access(connection)
+
+
+def access_in_database(url: str) -> PresentAccess:
+    """Read the access of a store on PostgreSQL, as `access_in_file` does.
+
+    Raises: ConfigurationError if it cannot be read.
+    """
+    with _connected(url) as connection:
+        return _access(connection)
+
+
+def _access(connection: Any) -> PresentAccess:
+    keys, users = (connection.execute(text).fetchall() for text in (_KEYS, _USERS))
+    return PresentAccess(frozenset(name for (name,) in keys), frozenset(name for (name,) in users))
+
+
 ReportProgress = Callable[[int, int], None]
 """Called with the number of copied pages and the number of all pages."""
 

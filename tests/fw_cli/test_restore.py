@@ -16,12 +16,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import text as sql
 
 from fw_actors.documents.fields import iso
+from fw_actors.store.migrations import FIRST_VERSION, STEPS
 from fw_cli.context import CommandContext
 from fw_cli.exclusive import service_stopped
-from fw_cli.restoration import PresentAccess, present_access
 from supervisors.service.background import RunState, status
 from supervisors.service.site_files import ServeLock, SitePaths, own_pid_file, write
 from tests.fw_cli.conftest import LONG_QUERY, CommandLine
@@ -32,6 +31,8 @@ SESSION = (
     " VALUES (:id, :hash, 'ann', 1, 1, 9000000000000)\","
     " {'id': f's{n}', 'hash': bytes([n])}) for n in range(2)]"
 )
+
+NEWEST = FIRST_VERSION + len(STEPS)
 
 
 def fill(fw: CommandLine) -> str:
@@ -90,15 +91,56 @@ def test_restore_ends_revoked_keys_however_long_they_are_read(
     fw.done("backup", "copy.db")
     fw.done("key", "revoke", key, "--yes")
     (fw.folder / "fw.json").write_text('{"ops": {"queryTimeoutSeconds": 0.1}}')
+    connect: Any = sqlite3.connect
 
-    def slow(handle: Any) -> PresentAccess:
-        with handle.tx.searching():
-            handle.tx.scalar(sql(LONG_QUERY))
-        return present_access(handle)
+    def slow(database: object, **given: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(database, **given)
+        if "/fw.db?mode=rw" in str(database):
+            connection.execute(LONG_QUERY)
+        return connection
 
-    monkeypatch.setattr("fw_cli.restoration.present_access", slow)
+    monkeypatch.setattr(sqlite3, "connect", slow)
     report = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
     assert (report["keysEnded"], report["keys"]) == (1, 1)
+
+
+def set_version(file: Path, version: int) -> None:
+    """Make a store one that another version has used."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as store:
+        store.execute("UPDATE fw_meta SET value = ? WHERE key = 'schema_version'", [str(version)])
+
+
+def version_of(file: Path) -> str:
+    with closing(sqlite3.connect(file)) as store:
+        (found,) = store.execute("SELECT value FROM fw_meta WHERE key = 'schema_version'")
+    return str(found[0])
+
+
+@pytest.mark.parametrize("args", [("--dry-run",), ("--replace", "--yes")])
+def test_restore_migrates_no_present_store(fw: CommandLine, args: tuple[str, ...]) -> None:
+    """C-166: it may be the store of a service of an older version, which must open it again; so
+    must the store that is kept."""
+    fill(fw)
+    fw.done("backup", "copy.db")
+    present = fw.folder / "data" / "fw.db"
+    set_version(present, NEWEST - 1)
+    with closing(sqlite3.connect(present, isolation_level=None)) as store:
+        store.execute("DROP INDEX fw_login_attempt_until")  # of the last step
+    report = fw.json("restore", "copy.db", *args, "--json")
+    kept = Path(report["kept"]) if report["kept"] else present
+    assert version_of(kept) == str(NEWEST - 1)
+
+
+def test_restore_ends_keys_that_a_newer_version_has_revoked(fw: CommandLine) -> None:
+    """C-167: a restore is the way back from a newer version, whose store this one does not open."""
+    key = fill(fw)
+    fw.done("backup", "copy.db")
+    fw.done("key", "revoke", key, "--yes")
+    fw.done("user", "disable", "bob")
+    set_version(fw.folder / "data" / "fw.db", NEWEST + 1)
+    assert "a newer program has used it" in fw.refused("user", "list")
+    report = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
+    assert (report["keysEnded"], report["keys"], report["usersRevived"]) == (1, 1, ["bob"])
 
 
 def test_restore_prints_access_and_work_that_it_revives(fw: CommandLine) -> None:
@@ -343,11 +385,11 @@ def test_ctrl_c_while_old_store_is_read_ends_restore(
     key = fill(fw)
     fw.done("backup", "copy.db")
 
-    def interrupt(fw: object) -> None:
+    def interrupt(config: object) -> None:
         monkeypatch.undo()
-        raise BaseExceptionGroup("interrupted", [KeyboardInterrupt()])  # as trio does
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr("fw_cli.restoration.present_access", interrupt)
+    monkeypatch.setattr("fw_cli.restoration.access_of_replaced_store", interrupt)
     assert "Aborted" in fw.refused("restore", "copy.db", "--replace", "--yes")
     assert fw.json("key", "list", "--json")[0]["name"] == key
     assert set(data(fw)) <= {"fw.db", "fw.db-shm", "fw.db-wal"}
