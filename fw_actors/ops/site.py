@@ -32,7 +32,7 @@ from fw_actors.documents.registry import (
 )
 from fw_actors.documents.tables import make_tables
 from fw_actors.documents.vault import VaultCipher
-from fw_actors.errors import FwError, refuse_coroutine
+from fw_actors.errors import FwError, OverloadedError, refuse_coroutine
 from fw_actors.hashing import Hasher
 from fw_actors.ops import error_log, mail_queue, queued_jobs
 from fw_actors.ops.audit import AuditLog, DeletionAudit, DocumentAudit, VersionRecorder
@@ -46,6 +46,7 @@ from fw_actors.rules.receivers import NoticePolicy
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.runtime.system import unwrap_single_error
 from fw_actors.store import Store, StoreError, Tx, installation_key, open_sqlite
+from fw_actors.store.store import MIGRATION_LOCK_SECONDS
 from fw_actors.store.trio_sqlite import make_file
 from fw_actors.tracing import Tracer
 from fw_actors.webhooks import events, replay
@@ -144,6 +145,7 @@ class Site:
 
 
 LAST_ERRORS_SECONDS: Final = 5.0
+_SECONDS_BETWEEN_PREPARATIONS: Final = 0.1  # each waits for the lock itself
 
 
 @asynccontextmanager
@@ -210,7 +212,7 @@ async def open_site(
         )
         if not rekeying:
             await store.read(lambda tx: check_rotation(tx, site.vault.key_id))
-        await store.write(lambda tx: _prepare_store(tx, site))
+        await _prepare(site)
         store.tracer = tracer
         try:
             async with _refreshed(site, recorded is None and not inline):
@@ -424,14 +426,40 @@ def check_store(config: Config) -> None:
     check_postgres(config.deployment.database)
 
 
+async def _prepare(site: Site) -> None:
+    """Prepare the store; wait as long as `open_store` does while another process prepares it.
+
+    Of two nodes that start at once, one makes the new indexes, which may take longer than a write
+    waits for a lock. A wait for a table is not repeated: on PostgreSQL all other requests for the
+    table would wait behind it each time.
+
+    Raises: OverloadedError.
+    """
+    last = trio.current_time() + MIGRATION_LOCK_SECONDS
+    while True:
+        begun = False
+
+        def prepare(tx: Tx) -> None:
+            nonlocal begun
+            tx.lock("fw.migrations")
+            refuse_older_apps(tx, site.registry)  # on SQLite the first statement takes the lock
+            begun = True
+            _prepare_store(tx, site)
+
+        try:
+            return await site.store.write(prepare)
+        except OverloadedError:
+            if begun or trio.current_time() >= last:
+                raise
+        await trio.sleep(_SECONDS_BETWEEN_PREPARATIONS)
+
+
 def _prepare_store(tx: Tx, site: Site) -> None:
     """Create the tables of DocTypes and the missing roles; load the subscriptions.
 
     Creating roles that the site's code names is not a user's change: it writes no Audit Event.
     """
     registry = site.registry
-    tx.lock("fw.migrations")
-    refuse_older_apps(tx, registry)
     make_tables(tx, registry.tables.values())
     site.subscriptions.read_at_start(tx)
     fw = Fw(site.context, tx, Rights(ADMINISTRATOR, frozenset()))

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 import trio
 
-from fw_actors.errors import ConfigurationError, NotFoundError, PasswordPolicyError
+from fw_actors.errors import (
+    ConfigurationError,
+    NotFoundError,
+    OverloadedError,
+    PasswordPolicyError,
+)
+from fw_actors.ops import site as site_module
 from fw_actors.store import StoreError
 from tests.fw_actors.virtual_site_kit import APPS, VirtualSite, open_virtual_site
 from tests.site_kit import database_of, inline_site
@@ -41,6 +47,46 @@ async def test_site_keeps_documents_and_installation_key_over_a_restart(tmp_path
     async with open_virtual_site(tmp_path) as second:
         assert (await second.do(lambda fw: fw.get_doc("Sales Order", "SO-00001"))).title == "kept"
         assert second.site.installation_key == key
+
+
+@pytest.mark.parametrize(("refusals", "opens"), [(5, True), (1000, False)])
+async def test_site_start_waits_for_process_that_prepares_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, opens: bool
+) -> None:
+    """O-22: another node may make indexes for longer than a write waits for a lock."""
+    left, began = [refusals], trio.current_time()
+
+    def locked(*_given: object) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise OverloadedError("The database is locked by another process.")
+
+    monkeypatch.setattr(site_module, "refuse_older_apps", locked)
+    if opens:
+        async with inline_site(tmp_path) as opened:
+            assert await opened.write("Administrator", lambda fw: fw.count("Role")) > 0
+        return
+    with pytest.raises(OverloadedError, match="locked"):
+        async with inline_site(tmp_path):
+            pass
+    assert 30 <= trio.current_time() - began < 31
+
+
+async def test_site_start_waits_once_for_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O-29: on PostgreSQL all other requests for the table wait behind each attempt."""
+    attempts = []
+
+    def locked(*_given: object) -> None:
+        attempts.append(1)
+        raise OverloadedError("The database is locked by another transaction.")
+
+    monkeypatch.setattr(site_module, "make_tables", locked)
+    with pytest.raises(OverloadedError, match="locked"):
+        async with inline_site(tmp_path):
+            pass
+    assert len(attempts) == 1
 
 
 async def test_rollback_returns_the_result_and_stores_nothing(site: VirtualSite) -> None:
