@@ -22,6 +22,7 @@ _PREFIX_CHARACTERS: Final = MAX_IDENTIFIER - 2 * _DIGEST_BYTES - 1
 # A column of child rows. Tables of documents do not have it, unless they once were of child rows:
 # the name is reserved.
 _OF_ROWS: Final = "parentfield"
+_ROWS_INDEX: Final = ("parent", "parenttype", "parentfield", "idx")
 
 
 def indexes_of(meta: Meta) -> Iterator[sa.Index]:
@@ -42,8 +43,7 @@ def indexes_of(meta: Meta) -> Iterator[sa.Index]:
     for columns, filled in meta.partial_indexes:
         yield _partial_index("with", meta, columns, filled)
     if meta.child:
-        parent = ("parent", "parenttype", "parentfield", "idx")
-        yield sa.Index(_index_name("by", meta, *parent), *parent)
+        yield sa.Index(_index_name("by", meta, *_ROWS_INDEX), *_ROWS_INDEX)
     else:
         yield sa.Index(_index_name("by", meta, "creation"), "creation")
 
@@ -58,7 +58,11 @@ def _partial_index(
 def _index_name(kind: str, meta: Meta, *columns: str) -> str:
     """Return a name that is unique among all DocTypes and that PostgreSQL does not truncate: a long
     name is cut and ends with its digest."""
-    name = "__".join((f"{kind}_{meta.table}", *columns))  # no table's name has a double underscore
+    return _index_name_of_table(kind, meta.table, *columns)
+
+
+def _index_name_of_table(kind: str, table: str, *columns: str) -> str:
+    name = "__".join((f"{kind}_{table}", *columns))  # no table's name has a double underscore
     if len(name) <= MAX_IDENTIFIER:
         return name
     digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
@@ -243,6 +247,14 @@ _rows_of_parent: Final = lru_cache(maxsize=_KEPT_TABLES)(RowsOfParent)
 _TABLES_OF_QUERY: Final = 100  # SQLite joins at most 500 queries by UNION
 
 
+def _former_tables_of_rows(tx: Tx, names: Sequence[str]) -> Iterator[str]:
+    """Yield those that `make_tables` has made for a child DocType: a copy that somebody has made of
+    such a table must keep its rows, and has no index of this name."""
+    for name, layout in zip(names, tx.layouts(names), strict=True):
+        if _index_name_of_table("by", name, *_ROWS_INDEX) in layout.indexes:
+            yield name
+
+
 @lru_cache(maxsize=_KEPT_UPDATES)
 def _tables_with_rows(tables: tuple[str, ...]) -> Statement:
     """Return the query for the positions of the tables that have child rows of a document."""
@@ -268,8 +280,13 @@ def all_rows_of(
     """
     names = sorted({each.table.name for each in declared})
     yield from map(_rows_of_parent, names)
-    other = {*names, *(each.table.name for each in known if not each.meta.child)}
-    undeclared = [name for name in tx.tables_with(_OF_ROWS) if name not in other]
+    by_name = {each.table.name: each for each in known}
+    others = [name for name in tx.tables_with(_OF_ROWS) if name not in names]
+    unknown = [name for name in others if name not in by_name]
+    former = set(_former_tables_of_rows(tx, unknown)) if unknown else ()
+    undeclared = [
+        name for name in others if name in former or (name in by_name and by_name[name].meta.child)
+    ]
     for start in range(0, len(undeclared), _TABLES_OF_QUERY):
         part = tuple(undeclared[start : start + _TABLES_OF_QUERY])
         found = tx.rows(_tables_with_rows(part), its_parent=parent, its_parenttype=parenttype)

@@ -106,6 +106,26 @@ async def test_deletion_keeps_documents_that_were_rows_before(open_version: Open
         assert await site.write("Administrator", lambda fw: fw.count("Shelf Part")) == 4
 
 
+async def test_deletion_keeps_rows_in_copies_of_a_table(open_version: OpenVersion) -> None:
+    """An administrator may keep a copy, and an app a table with a column of the same name."""
+    async with open_version(WITH_PARTS) as site:
+        await site.write("Administrator", add)
+
+        def work(fw: Any) -> list[int]:
+            fw.db.sql("CREATE TABLE doc_copy AS SELECT * FROM doc_shelf_part")
+            fw.db.sql("CREATE TABLE app_notes (parentfield TEXT)")
+            fw.get_doc("Shelf", "left").delete()
+            counts = [
+                fw.db.sql(f"SELECT count(*) AS n FROM {table}")[0]["n"]
+                for table in ("doc_copy", "doc_shelf_part")
+            ]
+            for table in ("doc_copy", "app_notes"):
+                fw.db.sql(f"DROP TABLE {table}")  # the next test may get the schema
+            return counts
+
+        assert await site.write("Administrator", work) == [4, 2]
+
+
 async def test_deletion_succeeds_after_table_of_removed_doctype_was_dropped(
     open_version: OpenVersion,
 ) -> None:
