@@ -237,7 +237,7 @@ def test_password_change_names_errors_beside_fields(page: Page, sign_in: SignIn)
 
 def test_new_api_key_stays_shown_when_lists_cannot_be_reloaded(page: Page, sign_in: SignIn) -> None:
     """The list of before does not have the key, which is shown only once (A-267)."""
-    sign_in("carl")
+    sign_in("gina")
     page.goto("/account")
     page.route("**/account", lambda route: route.fulfill(status=503, body="<h1>Overloaded</h1>"))
     page.get_by_label("Purpose").fill("kept")
@@ -248,7 +248,7 @@ def test_new_api_key_stays_shown_when_lists_cannot_be_reloaded(page: Page, sign_
 
 def test_api_key_that_has_ended_meanwhile_leaves_the_list(page: Page, sign_in: SignIn) -> None:
     """In another tab it was revoked; the question could only be cancelled."""
-    sign_in("carl")
+    sign_in("gina")
     path = "/api/method/core.services.api_keys."
     made = page.request.post(
         f"{path}createMyAPIKey", data={"label": "in two tabs"}, headers=HEADERS
@@ -263,7 +263,7 @@ def test_api_key_that_has_ended_meanwhile_leaves_the_list(page: Page, sign_in: S
 
 def test_password_change_without_session_marks_no_field(page: Page, sign_in: SignIn) -> None:
     """The password may be right: the message is above the form."""
-    sign_in("carl")
+    sign_in("gina")
     page.goto("/account")
     page.get_by_label("Current password", exact=True).fill(PASSWORD)
     page.get_by_label("New password", exact=True).fill(CHANGED)

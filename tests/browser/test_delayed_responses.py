@@ -329,7 +329,7 @@ def test_failed_search_is_repeated_by_enter(page: Page, sign_in: SignIn) -> None
     page.get_by_label("Search", exact=True).fill("day 4")
     expect(page.locator("#trouble")).to_contain_text("Try again")
     page.keyboard.press("Enter")
-    expect(page.locator("#found tbody tr")).to_have_count(11)
+    expect(page.locator("#results tbody tr")).to_have_count(11)
     expect(page.locator("#trouble")).to_be_hidden()
 
 
@@ -364,7 +364,7 @@ def test_bulk_action_confirmed_beside_another_list_is_done(page: Page, sign_in: 
     held.arrive()
     page.get_by_role("button", name="Unlock 2 accounts").click()
     held.let_go()
-    expect(page.locator("#told")).to_have_text("Nothing found.")
+    expect(page.locator("#result-count")).to_have_text("Nothing found.")
     page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
     expect(page.get_by_text("Done. 2 accounts are unlocked.")).to_be_visible()
 
@@ -574,14 +574,14 @@ def test_list_shows_that_it_is_requested(page: Page, sign_in: SignIn) -> None:
     held = HeldRequests(page, "**/app/Sales%20Order?**")
     page.get_by_label("Status").select_option("Packed")
     held.arrive()
-    expect(page.locator("#found")).to_have_attribute("aria-busy", "true")
-    expect(page.locator("#found")).to_have_css("opacity", "0.6")
+    expect(page.locator("#results")).to_have_attribute("aria-busy", "true")
+    expect(page.locator("#results")).to_have_css("opacity", "0.6")
     page.get_by_label("Status").select_option("Shipped")
     held.arrive(2)
-    expect(page.locator("#found")).to_have_attribute("aria-busy", "true")
+    expect(page.locator("#results")).to_have_attribute("aria-busy", "true")
     held.let_go()
     expect(page).to_have_url(re.compile("status=Shipped"))
-    expect(page.locator("#found")).not_to_have_attribute("aria-busy", "true")
+    expect(page.locator("#results")).not_to_have_attribute("aria-busy", "true")
 
 
 def test_console_comes_back_after_refused_stream(page: Page, sign_in: SignIn) -> None:

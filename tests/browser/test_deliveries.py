@@ -32,7 +32,7 @@ def test_delivery_is_found_by_id_in_list(page: Page, receiver: LiveReceiver) -> 
     emit(page, "page.found", {})
     page.goto(DELIVERIES)
     page.get_by_label("Search", exact=True).fill(f" {delivery}")
-    expect(page.locator("#told")).to_have_text("1 found.")
+    expect(page.locator("#result-count")).to_have_text("1 found.")
     expect(page.get_by_role("link", name=delivery)).to_be_visible()
 
 
@@ -48,7 +48,7 @@ def test_find_field_opens_page_of_id(page: Page, receiver: LiveReceiver) -> None
     page.get_by_label("Find an id").fill("Jump")
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="Jump here")).to_be_visible()
-    expect(page.get_by_role("status")).to_have_text("Found for Jump:")
+    expect(page.get_by_role("status")).to_have_text("Results for Jump:")
     check_page(page, "find")
     page.locator("main").click()
     page.keyboard.press("?")
@@ -63,7 +63,7 @@ def test_delivery_list_shows_errors_and_fits_screen(page: Page, receiver: LiveRe
     eventually(lambda: status(page, delivery) == "Sent")
     page.set_viewport_size({"width": 1280, "height": 800})
     page.goto(f"{DELIVERIES}?webhook={hook}")
-    row = page.locator("#found tbody tr").first
+    row = page.locator("#results tbody tr").first
     head = re.compile("Status.*Error.*Response.*About", re.DOTALL)
     expect(page.locator("thead")).to_contain_text(head)
     expect(row.get_by_role("link", name="Fits well")).to_have_attribute(
@@ -84,7 +84,7 @@ def test_delivery_list_shows_errors_and_fits_screen(page: Page, receiver: LiveRe
     page.goto(DELIVERIES)
     expect(page.get_by_label("Status")).to_be_hidden()
     assert page.evaluate(
-        "document.querySelector('#found tbody tr').getBoundingClientRect().top < 800"
+        "document.querySelector('#results tbody tr').getBoundingClientRect().top < 800"
     )
     page.get_by_role("button", name="Filters").click()
     expect(page.get_by_label("Status")).to_be_visible()
@@ -167,8 +167,8 @@ def test_attempts_page_lists_and_filters_attempts(page: Page) -> None:
         page.goto("/app")
         page.get_by_role("navigation").get_by_role("link", name="Attempts").click()
         page.get_by_label("Webhook", exact=True).select_option("Attempted")
-        rows = page.locator("#found tbody tr")
-        expect(page.locator("#told")).to_have_text("2 found.")
+        rows = page.locator("#results tbody tr")
+        expect(page.locator("#result-count")).to_have_text("2 found.")
         expect(rows).to_have_count(2)
         check_page(page, "attempts")
         page.get_by_label("Response").fill("410")
@@ -227,7 +227,7 @@ def test_selected_deliveries_are_replayed_with_progress(page: Page, receiver: Li
     sent = [emit(page, "page.many", {"number": number}) for number in range(5)]
     eventually(lambda: all(status(page, each) == "Sent" for each in sent))
     page.goto(f"{DELIVERIES}?webhook={name}&status=Sent")
-    expect(page.locator("#found tbody tr")).to_have_count(5)
+    expect(page.locator("#results tbody tr")).to_have_count(5)
     expect(page.get_by_role("button", name="Replay selected")).to_be_disabled()
     page.get_by_label("All of this page").check()
     check_page(page, "deliveries")
@@ -299,7 +299,7 @@ def test_waiting_deliveries_are_cancelled_after_confirmation(
     expect(page.get_by_role("button", name="Replay")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
     page.goto(f"{DELIVERIES}?webhook={name}&status=Queued")
-    for row in page.locator("#found tbody .pick input").all():
+    for row in page.locator("#results tbody .pick input").all():
         row.check()
     page.get_by_role("button", name="Cancel 2").click()
     dialog.get_by_role("button", name="Cancel them").click()
@@ -315,17 +315,17 @@ def test_matching_deliveries_are_replayed_beyond_one_page(
     sent = [emit(page, "page.all", {"number": number}) for number in range(53)]
     eventually(lambda: set(receiver.ids) >= set(sent))
     page.goto(DELIVERIES)
-    expect(page.locator("#found tbody tr").first).to_be_visible()
+    expect(page.locator("#results tbody tr").first).to_be_visible()
     expect(page.get_by_role("button", name="that match")).to_have_count(0)
     page.goto(f"{DELIVERIES}?webhook={name}")
-    expect(page.locator("#found tbody tr")).to_have_count(50)
+    expect(page.locator("#results tbody tr")).to_have_count(50)
     eventually(lambda: all(status(page, each) == "Sent" for each in sent))
     page.get_by_role("button", name="Replay all 53 that match").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("All with Webhook All pages.")  # the words of its result
     check_page(page, "deliveries-replay-all")
     dialog.get_by_role("button", name="Replay all").click()
-    run = page.get_by_role("region", name="Replay of many")
+    run = page.get_by_role("region", name="Bulk replay")
     expect(run).to_contain_text("Done. 53 deliveries are queued again.")
     eventually(lambda: all(receiver.ids.count(each) == 2 for each in sent))
     page.goto("/app")
@@ -358,7 +358,7 @@ def test_bulk_replay_page_shows_outcome_counts(page: Page, receiver: LiveReceive
         page.goto(f"{DELIVERIES}?webhook={name}&status=Failed&_since=1h")
         page.get_by_role("button", name="Replay all 2 that match").click()
         page.get_by_role("dialog").get_by_role("button", name="Replay all").click()
-        run = page.get_by_role("region", name="Replay of many")
+        run = page.get_by_role("region", name="Bulk replay")
         expect(run).to_contain_text("Done. 2 deliveries are queued again.")
         run.get_by_role("link", name="Result").click()
         expect(page.get_by_role("heading", level=1)).to_contain_text(
@@ -369,8 +369,8 @@ def test_bulk_replay_page_shows_outcome_counts(page: Page, receiver: LiveReceive
             expect(facts.locator("dt", has_text=label).locator("+ dd")).to_have_text("1")
         check_page(page, "replay")
         facts.locator("dt", has_text="Failed again").locator("+ dd a").click()
-        expect(page.locator("#found tbody tr")).to_have_count(1)
-        expect(page.locator("#found tbody tr")).to_contain_text("Failed")
+        expect(page.locator("#results tbody tr")).to_have_count(1)
+        expect(page.locator("#results tbody tr")).to_contain_text("Failed")
         page.goto("/app/replays")
         expect(page.locator("tbody tr").first).to_contain_text("Webhook Results")
         check_page(page, "replays")

@@ -25,7 +25,7 @@ def sally(sign_in: SignIn) -> None:
 
 
 def shown_rows(page: Page) -> Any:
-    return page.locator("#found tbody tr")
+    return page.locator("#results tbody tr")
 
 
 def sid_of(page: Page) -> str:
@@ -76,7 +76,7 @@ def test_list_search_keeps_filter_and_reports_count(page: Page) -> None:
     page.goto(f"{ORDERS}?status=Packed")
     page.get_by_label("Search", exact=True).fill("day 4")
     expect(shown_rows(page)).to_have_count(5)
-    expect(page.locator("#told")).to_have_text("5 found.")
+    expect(page.locator("#result-count")).to_have_text("5 found.")
 
 
 def test_list_is_sorted_by_clicked_column(page: Page) -> None:
@@ -108,7 +108,7 @@ def test_list_is_filtered_by_recent_creation(page: Page) -> None:
     page.goto(f"{ORDERS}?status=Packed")
     page.get_by_label("Created").select_option("In the last hour")
     expect(page).to_have_url(re.compile("_since=1h"))
-    expect(page.locator("#told")).to_have_text(re.compile(r"^\d+ found\.$"))
+    expect(page.locator("#result-count")).to_have_text(re.compile(r"^\d+ found\.$"))
     answer = page.goto(f"{ORDERS}?_since=yesterday")
     assert answer is not None
     assert answer.status == 400
@@ -139,7 +139,7 @@ def test_list_filters_work_without_script(browser: Browser, page: Page, site: Li
     plain.get_by_label("Status").select_option("Shipped")
     plain.locator("noscript button").click()
     expect(plain).to_have_url(re.compile(r"status=Shipped"))
-    assert plain.locator("#found tbody tr").count() == 20
+    assert plain.locator("#results tbody tr").count() == 20
     context.close()
 
 

@@ -205,7 +205,7 @@ def test_question_waits_for_its_work_despite_escape(page: Page, sign_in: SignIn)
     for _ in range(3):
         page.keyboard.press("Escape")
     held.routes[0].continue_()
-    expect(page.get_by_text("Deleted.")).to_be_visible(timeout=3000)
+    expect(page.get_by_text("Deleted.")).to_be_visible()
 
 
 def test_failed_sign_out_shows_message_until_next_try(page: Page, sign_in: SignIn) -> None:

@@ -47,11 +47,11 @@ def test_page_of_former_user_changes_nothing_of_the_new_one(page: Page, sign_in:
 def test_page_of_former_user_shows_nothing_of_the_new_one(page: Page, sign_in: SignIn) -> None:
     sign_in("sally")
     page.goto("/app/Sales%20Order")
-    before = page.locator("#found").inner_html()
+    before = page.locator("#results").inner_html()
     sign_in("hugo")
     page.get_by_role("searchbox", name="Search").fill("day 60")
     expect(page.locator("#trouble")).to_contain_text(REFUSED)
-    assert page.locator("#found").inner_html() == before
+    assert page.locator("#results").inner_html() == before
 
 
 def test_console_of_former_user_shows_nothing_to_the_new_one(page: Page, sign_in: SignIn) -> None:

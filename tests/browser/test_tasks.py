@@ -57,7 +57,7 @@ def test_failing_receiver_is_found_and_replayed_in_few_clicks(page: Page) -> Non
         expect(page).to_have_url(re.compile("_since=1h"))  # what was found before is gone
         counter.click(page.get_by_role("button", name="Replay all 3 that match"))
         counter.click(page.get_by_role("dialog").get_by_role("button", name="Replay all"))
-        expect(page.get_by_role("region", name="Replay of many")).to_contain_text("Done.")
+        expect(page.get_by_role("region", name="Bulk replay")).to_contain_text("Done.")
         assert counter.clicks <= 5
         eventually(lambda: all(status(page, each) == "Sent" for each in missed))
 

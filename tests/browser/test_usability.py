@@ -317,7 +317,7 @@ def test_page_on_a_phone_stays_where_it_is_while_scripts_load(page: Page, sign_i
     page.goto(ORDERS, wait_until="commit")
     held.arrive()
     title = page.get_by_role("heading", name="Sales Order")
-    rows = page.locator("#found")
+    rows = page.locator("#results")
     before = [each.bounding_box() for each in (title, rows)]
     held.let_go()
     expect(page.get_by_role("button", name="Menu")).to_be_visible()
@@ -335,7 +335,7 @@ def test_list_on_a_phone_shows_status_without_scrolling(
     delivery = emit(page, "small.phone", {})
     eventually(lambda: status(page, delivery) == "Sent")
     page.goto("/app/Webhook%20Delivery?event=small.phone")
-    badge = page.locator("#found tbody .badge").bounding_box()
+    badge = page.locator("#results tbody .badge").bounding_box()
     assert badge is not None
     assert badge["x"] + badge["width"] <= SMALL_PHONE["width"]
 
@@ -381,7 +381,7 @@ def test_console_shows_errors_as_sentences(page: Page, sign_in: SignIn) -> None:
         causes = page.locator("#causes tbody tr").filter(has_text="answered 503")
         expect(causes.get_by_text("The receiver answered 503.", exact=True)).to_be_visible()
         causes.get_by_role("link", name="Show and replay").click()
-        expect(page.locator("#found tbody tr").filter(has_text=delivery)).to_be_visible()
+        expect(page.locator("#results tbody tr").filter(has_text=delivery)).to_be_visible()
 
 
 def test_console_marks_one_tab_in_forced_colours(page: Page, sign_in: SignIn) -> None:

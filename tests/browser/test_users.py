@@ -47,7 +47,7 @@ def test_user_invitation_shows_link_to_manager(page: Page) -> None:
     expect(link).to_have_text(re.compile(r"/accept-invite#token="))
     page.get_by_role("button", name="Done").click()
     page.goto("/app/User?name=nina@example.test")
-    expect(page.locator("#found tbody")).to_contain_text("invited")
+    expect(page.locator("#results tbody")).to_contain_text("invited")
 
 
 def test_account_without_mail_requires_typed_name(page: Page) -> None:
@@ -68,10 +68,10 @@ def test_user_search_finds_text_in_any_field(page: Page) -> None:
     page.goto("/app/User")
     for typed in ("sally@exam", "Sally Sel", "sall"):
         page.get_by_role("searchbox", name="Search").fill(typed)
-        expect(page.locator("#told")).to_have_text("1 found.")
-        expect(page.locator("#found tbody")).to_contain_text("sally")
+        expect(page.locator("#result-count")).to_have_text("1 found.")
+        expect(page.locator("#results tbody")).to_contain_text("sally")
         page.get_by_role("searchbox", name="Search").fill("no account is called this")
-        expect(page.locator("#told")).to_have_text("Nothing found.")
+        expect(page.locator("#result-count")).to_have_text("Nothing found.")
 
 
 def test_dialog_is_confirmed_by_enter_and_closed_by_escape(page: Page) -> None:
@@ -141,7 +141,7 @@ def test_sessions_of_selected_accounts_end_after_confirmation(page: Page, site: 
         page.goto("/app/User")
         page.get_by_label("State", exact=True).select_option("Active")
         expect(page).to_have_url(re.compile("_state=active"))
-        expect(page.locator("#told")).to_have_text(re.compile("found"))
+        expect(page.locator("#result-count")).to_have_text(re.compile("found"))
         end = page.get_by_role("button", name="End sessions of selected")
         expect(end).to_be_disabled()
         for name in ("gina", "hugo"):
@@ -186,12 +186,12 @@ def test_bulk_action_stops_when_session_has_ended(page: Page) -> None:
 
     page.route("**/api/method/core.services.users.unlockUser", refuse)
     page.goto("/app/User")
-    page.locator("#found [data-all]").check()
+    page.locator("#results [data-all]").check()
     page.get_by_role("button", name=re.compile(r"Unlock \d+ accounts")).click()
     page.get_by_role("dialog").get_by_role("button", name="Unlock").click()
     expect(page.locator("[data-progress]")).to_contain_text("Stopped. 0 accounts are unlocked.")
-    assert 1 <= len(urls) <= 4 < page.locator("#found tbody tr").count()
-    untried = page.locator("#found tbody tr").count() - len(urls)
+    assert 1 <= len(urls) <= 4 < page.locator("#results tbody tr").count()
+    untried = page.locator("#results tbody tr").count() - len(urls)
     expect(page.locator("[data-progress]")).to_contain_text(f"{untried} not tried.")
 
 

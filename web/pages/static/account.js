@@ -1,18 +1,18 @@
 // My account: every action is a self-service operation of the JSON API.
 
 import { operation } from "./api.js";
-import { ask, copy, flash, hasSingleKeys, setSingleKeys, tell } from "./app.js";
-import { busy, enable, isFocusLeft, isValidInBrowser, onSubmit, revealable, showFieldError, withInertForm } from "./forms.js";
-import { saidOf, watch } from "./policy.js";
+import { ask, copy, flash, hasSingleKeys, setSingleKeys, showProblem } from "./app.js";
+import { addRevealButtons, busy, enable, isFocusKept, isValidInBrowser, onSubmit, showFieldError, withInertForm } from "./forms.js";
+import { policyErrorOf, watch } from "./policy.js";
 
 // The last renewal; one follows the other, because the second of two at once would end the first.
-let renewal = Promise.resolve();
+let lastReload = Promise.resolve();
 
 // Show the sessions and the keys that are left; typed values, and a key that is shown once, stay.
-function renew(text) {
+function reloadLists(text) {
   flash(text);
-  renewal = renewal.then(replaceLists);
-  return renewal;
+  lastReload = lastReload.then(replaceLists);
+  return lastReload;
 }
 
 async function replaceLists() {
@@ -23,10 +23,10 @@ async function replaceLists() {
   enable("account");
   revokeOthers.hidden = document.querySelectorAll("#sessions li").length < 2;
   revokeKeys.hidden = !document.querySelector("#api-keys [data-name]");
-  const shown = document.getElementById("made-key");
-  const [, name] = shown?.querySelector("[data-text]").textContent.split("_") ?? []; // fwk_NAME_SECRET
+  const panel = document.getElementById("made-key");
+  const [, name] = panel?.querySelector("[data-text]").textContent.split("_") ?? []; // fwk_NAME_SECRET
   const names = [...document.querySelectorAll("#api-keys [data-name]")].map((each) => each.dataset.name);
-  if (shown && !names.includes(name)) shown.hidden = true;
+  if (panel && !names.includes(name)) panel.hidden = true;
 }
 
 // A session or a key that has ended meanwhile, in another tab for example, needs no further action.
@@ -50,36 +50,36 @@ const change = document.getElementById("change-password");
 const policy = document.getElementById("policy");
 const { minimum, maximum, names } = change.dataset;
 const validate = watch(change.elements.password, policy, Number(minimum), Number(maximum), () => JSON.parse(names));
-revealable(change);
+addRevealButtons(change);
 onSubmit(change, async () => {
   const { current, password } = change.elements;
-  const said = saidOf(policy, validate());
-  if (said) {
-    showFieldError(password, said);
+  const message = policyErrorOf(policy, validate());
+  if (message) {
+    showFieldError(password, message);
     return;
   }
-  const begun = document.activeElement;
+  const focused = document.activeElement;
   try {
     await withInertForm(change, () => operation("profile.changeMyPassword", { current: current.value, password: password.value }));
   } catch (error) {
-    if (error.type === "PasswordPolicyError") showFieldError(password, error.message, isFocusLeft(begun));
-    else if (error.type === "AuthenticationError" && error.extra.reason !== "noSession") showFieldError(current, error.message, isFocusLeft(begun));
+    if (error.type === "PasswordPolicyError") showFieldError(password, error.message, isFocusKept(focused));
+    else if (error.type === "AuthenticationError" && error.extra.reason !== "noSession") showFieldError(current, error.message, isFocusKept(focused));
     else throw error;
     return;
   }
-  await offerToRevokeKeys(!isFocusLeft(begun));
+  await offerToRevokeKeys(!isFocusKept(focused));
 });
 
 // Keys survive a change of the password by its owner; a user of the old password may have created some.
 async function offerToRevokeKeys(interrupts) {
   change.reset();
   validate();
-  await renewal; // a key that was just created may not be listed yet
+  await lastReload; // a key that was just created may not be listed yet
   if (!document.querySelector("#api-keys [data-name], #made-key:not([hidden])")) {
-    await renew("Your password is changed.");
+    await reloadLists("Your password is changed.");
     return;
   }
-  const sure = await ask({
+  const answer = await ask({
     title: "Your password is changed. Revoke your API keys too?",
     text: "They still work. Keep them only if nobody else can have created or seen one.",
     ok: "Revoke all keys",
@@ -88,31 +88,31 @@ async function offerToRevokeKeys(interrupts) {
     interrupts,
     work: () => operation("api_keys.revokeAllMyAPIKeys"),
   });
-  await renew(sure === null ? "Your password is changed; your API keys still work." : "Your password is changed, and your API keys are revoked.");
+  await reloadLists(answer === null ? "Your password is changed; your API keys still work." : "Your password is changed, and your API keys are revoked.");
 }
 
 const revokeKeys = document.getElementById("revoke-keys");
 revokeKeys.addEventListener("click", async () => {
-  const sure = await ask({
+  const answer = await ask({
     title: "Revoke all your API keys?",
     text: "Programs that use one of them lose access at once.",
     ok: "Revoke all keys",
     danger: true,
     work: () => operation("api_keys.revokeAllMyAPIKeys"),
   });
-  if (sure !== null) await renew("Your API keys are revoked.");
+  if (answer !== null) await reloadLists("Your API keys are revoked.");
   keepFocus("api-keys-title");
 });
 
 const revokeOthers = document.getElementById("revoke-others");
 revokeOthers.addEventListener("click", async () => {
-  const sure = await ask({
+  const answer = await ask({
     title: "End all other sessions?",
     text: "Other browsers and devices must sign in again.",
     ok: "End them",
     work: () => operation("sessions.revokeMyOtherSessions"),
   });
-  if (sure !== null) await renew("The other sessions have ended.");
+  if (answer !== null) await reloadLists("The other sessions have ended.");
   keepFocus("sessions-title");
 });
 
@@ -121,31 +121,31 @@ document.querySelector("main").addEventListener("click", (event) => {
   if (!button) return;
   busy(button, async () => {
     await operation("sessions.revokeMySession", { id: button.closest("li").dataset.id }).catch(unlessGone);
-    await renew("The session has ended.");
+    await reloadLists("The session has ended.");
     keepFocus("sessions-title");
-  }).catch((error) => tell(error.message));
+  }).catch((error) => showProblem(error.message));
 });
 
-const make = document.getElementById("make-key");
-if (make) {
-  onSubmit(make, async () => {
-    const { label, days } = make.elements;
-    if (!isValidInBrowser(make)) return; // an invalid number has the value "", which would mean no limit
-    const begun = document.activeElement;
-    const typed = () => JSON.stringify([label.value, days.value]);
-    const sent = typed();
+const keyForm = document.getElementById("make-key");
+if (keyForm) {
+  onSubmit(keyForm, async () => {
+    const { label, days } = keyForm.elements;
+    if (!isValidInBrowser(keyForm)) return; // an invalid number has the value "", which would mean no limit
+    const focused = document.activeElement;
+    const currentInput = () => JSON.stringify([label.value, days.value]);
+    const sentInput = currentInput();
     const body = { label: label.value };
     if (days.value) body.days = Number(days.value);
-    const made = await operation("api_keys.createMyAPIKey", body);
-    const isUntouched = typed() === sent; // or else the next key is being described
-    if (isUntouched) make.reset();
-    const shown = document.getElementById("made-key");
-    shown.querySelector("[data-text]").textContent = made.key;
-    shown.hidden = false;
-    const button = shown.querySelector("[data-copy]");
-    button.onclick = () => copy(made.key, button);
-    if (isUntouched && isFocusLeft(begun)) button.focus();
-    await renew("The key is created.");
+    const created = await operation("api_keys.createMyAPIKey", body);
+    const isUntouched = currentInput() === sentInput; // or else the next key is being described
+    if (isUntouched) keyForm.reset();
+    const panel = document.getElementById("made-key");
+    panel.querySelector("[data-text]").textContent = created.key;
+    panel.hidden = false;
+    const button = panel.querySelector("[data-copy]");
+    button.onclick = () => copy(created.key, button);
+    if (isUntouched && isFocusKept(focused)) button.focus();
+    await reloadLists("The key is created.");
   });
 }
 
@@ -153,14 +153,14 @@ document.querySelector("main").addEventListener("click", async (event) => {
   const button = event.target.closest("#api-keys [data-revoke-key]");
   if (!button) return;
   const { name } = button.closest("li").dataset;
-  const sure = await ask({
+  const answer = await ask({
     title: "Revoke this key?",
     text: "Programs that use it lose access at once.",
     ok: "Revoke",
     danger: true,
     work: () => operation("api_keys.revokeMyAPIKey", { name }).catch(unlessGone),
   });
-  if (sure !== null) await renew("The key is revoked.");
+  if (answer !== null) await reloadLists("The key is revoked.");
   keepFocus("api-keys-title");
 });
 

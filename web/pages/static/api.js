@@ -12,12 +12,12 @@ export class ApiError extends Error {
 }
 
 export const UNREACHABLE = { type: "Unreachable", message: "The service did not answer. Check your connection and try again." };
-export const ENDED = "Your session has ended. Sign in again in another tab, then retry here. Your input is kept.";
+export const SESSION_ENDED = "Your session has ended. Sign in again in another tab, then retry here. Your input is kept.";
 
 // The user whose page this is. If another one has signed in in this browser since it was opened, the
 // service refuses its requests.
 const user = document.querySelector("meta[name=user]")?.content;
-export const ofUser = user === undefined ? {} : { "X-FW-User": encodeURIComponent(user) };
+export const USER_HEADER = user === undefined ? {} : { "X-FW-User": encodeURIComponent(user) };
 
 // The messages of responses that are not the service's own, but those of a proxy or of the server
 // that reads its requests.
@@ -35,16 +35,16 @@ export function errorOf(status, content) {
   return { type: "Unreachable", message: MESSAGES.get(status) ?? `The service answered ${status}. Try again.` };
 }
 
-function refusal(status, content) {
+function apiErrorOf(status, content) {
   const error = errorOf(status, content);
   if (status >= 500 && error.type === "Unreachable") return new ApiError(0, error); // it may have been carried out
   if (status === 401 && !document.body.classList.contains("entrance")) {
-    return new ApiError(401, { ...error, message: error.extra?.reason === "noSession" ? ENDED : error.message });
+    return new ApiError(401, { ...error, message: error.extra?.reason === "noSession" ? SESSION_ENDED : error.message });
   }
   return new ApiError(status, error);
 }
 
-const JSON_ONLY = { Accept: "application/json", ...ofUser };
+const JSON_ONLY = { Accept: "application/json", ...USER_HEADER };
 
 export async function call(method, path, body) {
   const headers = { ...JSON_ONLY };
@@ -59,15 +59,15 @@ export async function call(method, path, body) {
   const content = await response.json().catch(() => null);
   if (response.ok && (content === null || typeof content !== "object")) throw new ApiError(0, UNREACHABLE); // it ended early
   if (response.ok) return content;
-  throw refusal(response.status, content);
+  throw apiErrorOf(response.status, content);
 }
 
 // A file of the service, and its name.
 export async function file(path) {
   try {
     const response = await fetch(path, { headers: JSON_ONLY, redirect: "manual" });
-    if (response.type === "opaqueredirect") throw new ApiError(401, { message: ENDED }); // to the sign-in page
-    if (!response.ok) throw refusal(response.status, await response.json().catch(() => null));
+    if (response.type === "opaqueredirect") throw new ApiError(401, { message: SESSION_ENDED }); // to the sign-in page
+    if (!response.ok) throw apiErrorOf(response.status, await response.json().catch(() => null));
     const [, name] = /filename\*=UTF-8''([^;]+)/.exec(response.headers.get("Content-Disposition")) ?? [];
     return { content: await response.blob(), name: decodeURIComponent(name ?? "file") };
   } catch (error) {
@@ -75,23 +75,23 @@ export async function file(path) {
   }
 }
 
-// Call `take(name, data)` with each server-sent event until the stream ends. EventSource could
+// Call `onEvent(name, data)` with each server-sent event until the stream ends. EventSource could
 // neither name the page's user nor read why the service refuses a stream.
-export async function follow(path, signal, take) {
+export async function follow(path, signal, onEvent) {
   const unreachable = () => { throw new ApiError(0, UNREACHABLE); };
   const headers = { ...JSON_ONLY, Accept: "text/event-stream, application/json" };
   const response = await fetch(path, { headers, signal }).catch(unreachable);
-  if (!response.ok) throw refusal(response.status, await response.json().catch(() => null));
+  if (!response.ok) throw apiErrorOf(response.status, await response.json().catch(() => null));
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
+  let buffer = "";
   for (;;) {
     const { value, done } = await reader.read().catch(unreachable); // eslint-disable-line no-await-in-loop
     if (done) return;
-    const events = (rest + value).split("\n\n");
-    rest = events.pop();
+    const events = (buffer + value).split("\n\n");
+    buffer = events.pop();
     for (const event of events) {
       const [, data] = /^data: (.*)$/m.exec(event) ?? [];
-      if (data !== undefined) take(/^event: (.*)$/m.exec(event)?.[1] ?? "message", data);
+      if (data !== undefined) onEvent(/^event: (.*)$/m.exec(event)?.[1] ?? "message", data);
     }
   }
 }

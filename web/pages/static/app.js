@@ -1,6 +1,6 @@
 // The common parts of all desk pages: the menu on small screens, sign-out, local times, dialogs.
 
-import { call, ENDED, errorOf, ofUser, UNREACHABLE } from "./api.js";
+import { call, errorOf, SESSION_ENDED, UNREACHABLE, USER_HEADER } from "./api.js";
 import { busy, clear, enable, showMessage } from "./forms.js";
 
 const FLASH = "fw-flash";
@@ -34,22 +34,22 @@ export function localTimes(root = document) {
     if (Number.isNaN(at.getTime())) continue;
     const exact = at.toLocaleString(undefined, EXACT);
     if (!time.title) time.title = exact;
-    const away = relative(at);
-    const text = "exact" in time.dataset ? `${exact}${away && ` (${away})`}` : away || at.toLocaleString(undefined, FORMAT);
+    const distance = relative(at);
+    const text = "exact" in time.dataset ? `${exact}${distance && ` (${distance})`}` : distance || at.toLocaleString(undefined, FORMAT);
     if (time.textContent !== text) time.textContent = text;
   }
 }
 
 // Show a message of the page as a whole: wherever the page is scrolled to, while it is fresh.
 const FRESH_MS = 10_000;
-let fresh;
+let freshTimer;
 export function report(note, text) {
-  const news = note.parentElement;
+  const messages = note.parentElement;
   note.textContent = text;
   note.hidden = false;
-  news.classList.add("fresh");
-  clearTimeout(fresh);
-  fresh = setTimeout(() => news.classList.remove("fresh"), FRESH_MS);
+  messages.classList.add("fresh");
+  clearTimeout(freshTimer);
+  freshTimer = setTimeout(() => messages.classList.remove("fresh"), FRESH_MS);
 }
 
 export const flash = (text) => report(document.getElementById("flash"), text);
@@ -64,10 +64,10 @@ export const flashNext = (text) => sessionStorage.setItem(FLASH, text);
 export async function ask(question) {
   const dialog = document.getElementById("ask");
   while (dialog.open) await new Promise((resolve) => { dialog.addEventListener("close", resolve, { once: true }); });
-  return put(question);
+  return showQuestion(question);
 }
 
-function put({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, field, value = "", choices, interrupts = false, work }) {
+function showQuestion({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, field, value = "", choices, interrupts = false, work }) {
   const dialog = document.getElementById("ask");
   const form = dialog.querySelector("form");
   const button = document.getElementById("ask-ok");
@@ -79,43 +79,43 @@ function put({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, f
   document.querySelector("#ask-field label").textContent = field?.label ?? "";
   input.type = field?.type ?? "text";
   input.value = value;
-  const chosen = offer(choices);
+  const selection = showChoices(choices);
   button.textContent = ok;
   button.classList.toggle("danger", danger);
   clear(form);
   dialog.returnValue = "cancel";
-  const waits = () => button.getAttribute("aria-busy") === "true"; // on work that cannot be called back
+  const isBusy = () => button.getAttribute("aria-busy") === "true"; // on work that cannot be called back
   document.getElementById("ask-cancel").textContent = cancel;
-  document.getElementById("ask-cancel").onclick = () => waits() || dialog.close(); // Enter is for the other one
+  document.getElementById("ask-cancel").onclick = () => isBusy() || dialog.close(); // Enter is for the other one
   dialog.showModal();
   (interrupts ? document.getElementById("ask-title") : field ? input : button).focus();
   return new Promise((resolve) => {
-    const done = new AbortController();
+    const listeners = new AbortController();
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      const typed = field ? input.value : "";
+      const answer = field ? input.value : "";
       clear(form);
       busy(button, async () => {
-        await work?.(typed, chosen());
+        await work?.(answer, selection());
         dialog.close("ok");
-        resolve(typed);
+        resolve(answer);
       }).catch((error) => showMessage(form, error.message));
-    }, { signal: done.signal });
-    dialog.addEventListener("cancel", (event) => waits() && event.preventDefault(), { signal: done.signal });
+    }, { signal: listeners.signal });
+    dialog.addEventListener("cancel", (event) => isBusy() && event.preventDefault(), { signal: listeners.signal });
     dialog.addEventListener("close", () => {
-      if (waits()) { // browsers let a second Escape pass; the result is to be shown
+      if (isBusy()) { // browsers let a second Escape pass; the result is to be shown
         dialog.showModal();
         button.focus();
         return;
       }
-      done.abort();
+      listeners.abort();
       resolve(dialog.returnValue === "ok" ? input.value : null);
-    }, { signal: done.signal });
+    }, { signal: listeners.signal });
   });
 }
 
 // Show checkboxes in the dialog; return a function that returns the selected ones.
-function offer(choices) {
+function showChoices(choices) {
   const holder = document.getElementById("ask-choices");
   holder.hidden = !choices?.options.length;
   holder.querySelector("legend").textContent = choices?.label ?? "";
@@ -144,7 +144,7 @@ export async function copy(text, button) {
 }
 
 // Further fields by which documents are offered.
-const CALLED = { Webhook: ["title", "url"], User: ["fullName", "email"] };
+const TITLE_FIELDS = { Webhook: ["title", "url"], User: ["fullName", "email"] };
 
 // Offer the documents of the linked DocType while the user types into an input with data-target: by
 // their names and, with data-titles, their titles.
@@ -155,17 +155,17 @@ export function suggest(root = document) {
     document.body.append(list);
     input.setAttribute("list", list.id);
     let timer;
-    let asked = 0;
+    let lastRequest = 0;
     const load = async () => {
-      asked += 1;
-      const turn = asked;
-      const typed = input.value.replace(/[\\%_]/g, "\\$&");
+      lastRequest += 1;
+      const request = lastRequest;
+      const pattern = input.value.replace(/[\\%_]/g, "\\$&");
       const titles = input.dataset.titles?.split(" ") ?? [];
-      const fields = [...new Set(["name", ...titles, ...(CALLED[input.dataset.target] ?? [])])];
-      const query = new URLSearchParams({ filters: JSON.stringify([[fields, "like", `%${typed}%`]]), fields: JSON.stringify(fields), order_by: "name", limit: "20" });
-      const found = await call("GET", `/api/resource/${encodeURIComponent(input.dataset.target)}?${query}`).catch(() => ({ data: [] }));
-      if (turn !== asked) return; // another text was typed meanwhile
-      list.replaceChildren(...found.data.map((row) => new Option(fields.map((field) => row[field]).filter(Boolean).slice(1).join(", ") || row.name, row.name)));
+      const fields = [...new Set(["name", ...titles, ...(TITLE_FIELDS[input.dataset.target] ?? [])])];
+      const query = new URLSearchParams({ filters: JSON.stringify([[fields, "like", `%${pattern}%`]]), fields: JSON.stringify(fields), order_by: "name", limit: "20" });
+      const response = await call("GET", `/api/resource/${encodeURIComponent(input.dataset.target)}?${query}`).catch(() => ({ data: [] }));
+      if (request !== lastRequest) return; // another text was typed meanwhile
+      list.replaceChildren(...response.data.map((row) => new Option(fields.map((field) => row[field]).filter(Boolean).slice(1).join(", ") || row.name, row.name)));
     };
     input.addEventListener("focus", load, { once: true });
     input.addEventListener("input", () => {
@@ -184,8 +184,8 @@ function keepVersion() {
     const assets = xhr.getResponseHeader("X-FW-Assets");
     if (!shouldSwap || own.startsWith(`${assets}/`)) return;
     event.detail.shouldSwap = false;
-    if (assets === null) tell(UNREACHABLE.message, true); // the sign-in page of a network, for example
-    else tell("The service has been updated. Reload the page.");
+    if (assets === null) showProblem(UNREACHABLE.message, true); // the sign-in page of a network, for example
+    else showProblem("The service has been updated. Reload the page.");
   });
 }
 
@@ -204,7 +204,7 @@ function keepPressed() {
 // A part that is reloaded periodically is replaced only if it has changed, because what is selected,
 // focused and scrolled in it would be lost. In a changed one the same element has the focus.
 function keepPlace() {
-  const served = new Map();
+  const lastResponses = new Map();
   const focusable = "a[href], button, summary, [tabindex]";
   const nameOf = (each) => `${each.tagName} ${each.getAttribute("aria-label") ?? each.textContent.trim()}`;
   let focused = null;
@@ -212,12 +212,12 @@ function keepPlace() {
     const { elt, target, xhr, shouldSwap } = event.detail;
     focused = null;
     if (elt !== target || !shouldSwap) return;
-    if (served.get(target.id) === xhr.responseText) {
+    if (lastResponses.get(target.id) === xhr.responseText) {
       event.detail.shouldSwap = false;
-      endTrouble();
+      hideProblem();
       return;
     }
-    served.set(target.id, xhr.responseText);
+    lastResponses.set(target.id, xhr.responseText);
     const { activeElement } = document;
     const isPolled = target.matches("[hx-trigger^=every]"); // or else by an action, which moves the focus itself
     if (target.contains(activeElement)) focused = { part: target.id, name: nameOf(activeElement), isPolled };
@@ -247,67 +247,67 @@ function keepUnfolded() {
 }
 
 // A shadow shows that a table continues beyond an edge.
-const shaded = new WeakSet();
+const observedBoxes = new WeakSet();
 function shades() {
   for (const box of document.querySelectorAll(".scroll")) {
-    if (shaded.has(box)) continue;
-    shaded.add(box);
-    const tell = () => {
+    if (observedBoxes.has(box)) continue;
+    observedBoxes.add(box);
+    const update = () => {
       box.classList.toggle("more-before", box.scrollLeft > 1);
       box.classList.toggle("more-after", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
     };
-    box.addEventListener("scroll", tell, { passive: true });
-    new ResizeObserver(tell).observe(box);
+    box.addEventListener("scroll", update, { passive: true });
+    new ResizeObserver(update).observe(box);
   }
 }
 
 // Show a message until the next one; one of a part (`ofPart`) only until a part is loaded again.
-export function tell(text, ofPart = false) {
+export function showProblem(text, ofPart = false) {
   const note = document.getElementById("trouble");
   note.toggleAttribute("data-of-part", ofPart);
   if (note.textContent !== text || note.hidden) report(note, text); // read out once
 }
 
-function endTrouble() {
+function hideProblem() {
   const note = document.getElementById("trouble");
   if (note.hasAttribute("data-of-part")) note.hidden = true;
 }
 
 // Functions that return whether something is lost if the page is left now.
-const losses = new Set();
-const isLossy = () => [...losses].some((loses) => loses());
-const stay = (event) => { if (isLossy()) event.preventDefault(); };
+const lossChecks = new Set();
+const isInputLost = () => [...lossChecks].some((losesInput) => losesInput());
+const preventUnload = (event) => { if (isInputLost()) event.preventDefault(); };
 
-// Ask before the page is left while `loses` returns true; returns a function that ends this.
-export function keepHere(loses) {
-  losses.add(loses);
-  addEventListener("beforeunload", stay);
-  return () => losses.delete(loses);
+// Ask before the page is left while `losesInput` returns true; returns a function that ends this.
+export function warnBeforeLeaving(losesInput) {
+  lossChecks.add(losesInput);
+  addEventListener("beforeunload", preventUnload);
+  return () => lossChecks.delete(losesInput);
 }
 
 async function signOut() {
   await call("POST", "/api/logout", {}).catch((error) => {
     if (error.status !== 401) throw error; // the session goes on
   });
-  losses.clear(); // it has been asked
+  lossChecks.clear(); // the user has confirmed it
   location.assign("/login");
 }
 
 // If a part of the page could not be loaded, the old one stays, with a message.
-function showTrouble() {
-  addEventListener("htmx:configRequest", ({ detail: { headers } }) => Object.assign(headers, ofUser));
+function reportFailedRequests() {
+  addEventListener("htmx:configRequest", ({ detail: { headers } }) => Object.assign(headers, USER_HEADER));
   addEventListener("htmx:beforeSwap", (event) => {
     const { xhr } = event.detail;
     if (!xhr.responseURL || new URL(xhr.responseURL).pathname !== "/login") return;
     event.detail.shouldSwap = false; // the sign-in page holds no such part
-    tell(ENDED, true);
+    showProblem(SESSION_ENDED, true);
   });
   addEventListener("htmx:responseError", ({ detail: { xhr, elt } }) => {
-    tell(messageOf(xhr), true);
-    if ((xhr.status === 403 || xhr.status === 404) && elt.matches("[hx-trigger^=every]")) stopAsking(elt);
+    showProblem(messageOf(xhr), true);
+    if ((xhr.status === 403 || xhr.status === 404) && elt.matches("[hx-trigger^=every]")) stopPolling(elt);
   });
-  addEventListener("htmx:sendError", () => tell(UNREACHABLE.message, true));
-  addEventListener("htmx:afterSwap", endTrouble);
+  addEventListener("htmx:sendError", () => showProblem(UNREACHABLE.message, true));
+  addEventListener("htmx:afterSwap", hideProblem);
 }
 
 function messageOf({ status, responseText }) {
@@ -319,10 +319,10 @@ function messageOf({ status, responseText }) {
 }
 
 // A part that no longer exists is replaced by a copy that is not reloaded.
-function stopAsking(part) {
-  const still = part.cloneNode(true);
-  for (const name of still.getAttributeNames()) if (name.startsWith("hx-")) still.removeAttribute(name);
-  part.replaceWith(still);
+function stopPolling(part) {
+  const replacement = part.cloneNode(true);
+  for (const name of replacement.getAttributeNames()) if (name.startsWith("hx-")) replacement.removeAttribute(name);
+  part.replaceWith(replacement);
 }
 
 function menu() {
@@ -345,8 +345,8 @@ function menu() {
 // Words that are dictated to a page act as keys: those without Ctrl can be switched off.
 const KEYS_OFF = "fw-single-keys-off";
 export const hasSingleKeys = () => localStorage.getItem(KEYS_OFF) === null;
-export function setSingleKeys(wanted) {
-  if (wanted) localStorage.removeItem(KEYS_OFF);
+export function setSingleKeys(enabled) {
+  if (enabled) localStorage.removeItem(KEYS_OFF);
   else localStorage.setItem(KEYS_OFF, "1");
 }
 
@@ -358,17 +358,17 @@ function keys() {
     const at = all.findIndex((link) => link.closest("tr").contains(document.activeElement));
     all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + by, 0), all.length - 1)]?.focus();
   };
-  const does = {
+  const actions = {
     "/": () => document.getElementById("find").focus(),
     "?": () => document.getElementById("keys").showModal(),
     j: () => step(1),
     k: () => step(-1),
   };
   document.addEventListener("keydown", (event) => {
-    const busy = event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), select, textarea, dialog[open]");
-    if (busy || !Object.hasOwn(does, event.key) || !hasSingleKeys()) return;
+    const isIgnored = event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), select, textarea, dialog[open]");
+    if (isIgnored || !Object.hasOwn(actions, event.key) || !hasSingleKeys()) return;
     event.preventDefault();
-    does[event.key]();
+    actions[event.key]();
   });
 }
 
@@ -382,22 +382,22 @@ if (document.body.classList.contains("desk")) {
   keepPressed();
   keepUnfolded();
   shades();
-  showTrouble();
+  reportFailedRequests();
   keepPlace();
-  const left = sessionStorage.getItem(FLASH);
+  const message = sessionStorage.getItem(FLASH);
   sessionStorage.removeItem(FLASH);
-  if (left) flash(left);
+  if (message) flash(message);
   document.addEventListener("htmx:afterSwap", () => {
     localTimes();
     shades();
   });
   document.getElementById("sign-out").addEventListener("click", ({ currentTarget }) => {
     // The browser would ask when nothing can be saved any more.
-    if (!isLossy()) busy(currentTarget, signOut).catch((error) => tell(error.message));
+    if (!isInputLost()) busy(currentTarget, signOut).catch((error) => showProblem(error.message));
     else ask({ title: "Sign out without saving?", text: "The changes on this page, and its actions in progress, are lost.", ok: "Sign out", danger: true, work: signOut });
   });
   enable("app");
   addEventListener("load", () => { // the buttons of a module that was not loaded stay disabled
-    if (globalThis.htmx === undefined || document.querySelector("button[data-scripted]:disabled")) tell("A script of this page could not be loaded. Reload the page.");
+    if (globalThis.htmx === undefined || document.querySelector("button[data-scripted]:disabled")) showProblem("A script of this page could not be loaded. Reload the page.");
   });
 }

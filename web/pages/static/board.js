@@ -1,9 +1,9 @@
 // Tables that follow the service: only changes are written to the page.
 
 const number = new Intl.NumberFormat();
-export const shown = (value) => number.format(Math.round(value * 10) / 10);
+export const formatNumber = (value) => number.format(Math.round(value * 10) / 10);
 const today = (at) => at.toDateString() === new Date().toDateString();
-export const clock = (ms) => {
+export const formatTime = (ms) => {
   const at = new Date(ms);
   return today(at) ? at.toLocaleTimeString() : at.toLocaleString(undefined, { dateStyle: "short", timeStyle: "short" });
 };
@@ -28,28 +28,28 @@ function fill(cell, value) {
   }
   if (value.number !== undefined) {
     cell.className = "is-number";
-    write(cell, `${shown(value.number)}${value.more ? " or more" : ""}`);
+    write(cell, `${formatNumber(value.number)}${value.more ? " or more" : ""}`);
     return;
   }
   const key = JSON.stringify(value);
   if (cell.dataset.key === key) return;
   cell.dataset.key = key;
   const { activeElement } = document;
-  const focused = cell.contains(activeElement);
-  const alone = cell.children.length === 1;
-  cell.replaceChildren(...parts(value));
-  if (focused) focusAction(cell, activeElement.dataset.act, alone);
+  const hadFocus = cell.contains(activeElement);
+  const isSingle = cell.children.length === 1;
+  cell.replaceChildren(...nodesOf(value));
+  if (hadFocus) focusAction(cell, activeElement.dataset.act, isSingle);
 }
 
 // Focus the same action of a cell, or the one that takes the place of a single one (Pause, Resume),
 // but never another action: a key press would run it.
-export function focusAction(cell, act, alone) {
-  const same = cell.querySelector(act ? `[data-act="${act}"]` : "a");
-  const successor = alone && cell.children.length === 1 ? cell.firstElementChild : null;
-  (same ?? successor ?? cell.closest("section").querySelector("h2")).focus();
+export function focusAction(cell, act, isSingle) {
+  const sameAction = cell.querySelector(act ? `[data-act="${act}"]` : "a");
+  const successor = isSingle && cell.children.length === 1 ? cell.firstElementChild : null;
+  (sameAction ?? successor ?? cell.closest("section").querySelector("h2")).focus();
 }
 
-function parts(value) {
+function nodesOf(value) {
   if (value.badge !== undefined) return [element("span", value.badge, `badge ${value.tone ?? ""}`)];
   if (value.link !== undefined) {
     const link = element("a", value.text);
@@ -66,30 +66,30 @@ function parts(value) {
 }
 
 export function element(tag, text, className = "") {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  if (className) made.className = className;
-  return made;
+  const node = document.createElement(tag);
+  node.textContent = text;
+  if (className) node.className = className;
+  return node;
 }
 
 // The actions of a row are in the second column, visible at any width.
-const ordered = (cells) => (cells.at(-1).acts ? [cells[0], cells.at(-1), ...cells.slice(1, -1)] : cells);
+const withActionsSecond = (cells) => (cells.at(-1).acts ? [cells[0], cells.at(-1), ...cells.slice(1, -1)] : cells);
 
 // Show rows, each `[key, cells, level]`, in a board; remaining rows are updated in place.
 export function board(id, rows, count = rows.length) {
   const section = document.getElementById(id);
   const body = section.querySelector("tbody");
-  const known = new Map([...body.children].map((row) => [row.dataset.key, row]));
-  const remaining = new Set(rows.map(([key]) => key));
-  for (const [key, row] of known) { // first, so that no row below it moves and loses the focus
-    if (remaining.has(key)) continue;
+  const rowsByKey = new Map([...body.children].map((row) => [row.dataset.key, row]));
+  const keys = new Set(rows.map(([key]) => key));
+  for (const [key, row] of rowsByKey) { // first, so that no row below it moves and loses the focus
+    if (keys.has(key)) continue;
     if (row.contains(document.activeElement)) section.querySelector("h2").focus();
     row.remove();
-    known.delete(key);
+    rowsByKey.delete(key);
   }
-  rows.forEach(([key, given, level], index) => {
-    const cells = ordered(given);
-    let row = known.get(key);
+  rows.forEach(([key, values, level], index) => {
+    const cells = withActionsSecond(values);
+    let row = rowsByKey.get(key);
     if (!row) {
       row = document.createElement("tr");
       row.dataset.key = key;

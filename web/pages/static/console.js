@@ -2,7 +2,7 @@
 
 import { ApiError, follow, operation } from "./api.js";
 import { ask, flash, report, zone } from "./app.js";
-import { board, clock, element, focusAction, path, shown, write } from "./board.js";
+import { board, element, focusAction, formatNumber, formatTime, path, write } from "./board.js";
 import { jobsChanged, showJobs } from "./console_jobs.js";
 import { busy, enable } from "./forms.js";
 import { Graph } from "./graph.js";
@@ -33,7 +33,7 @@ function show(view) {
   const messages = view.tree.reduce((sum, node) => sum + node.rate, 0);
   for (const [name, value] of Object.entries({ deliveries, messages, waiting, flight: view.inFlight })) {
     graphs[name].add(view.at, value);
-    write($(`now-${name}`), shown(value));
+    write($(`now-${name}`), formatNumber(value));
   }
   board("tree", view.tree.map((node) => [node.path, [
     node.name, badge(node.state), { number: node.rate }, { number: node.restarts }, { words: node.lastError },
@@ -42,39 +42,39 @@ function show(view) {
     { acts: node.kind === "actor" ? [["Trace", "trace", node.name], ["Restart", "restart", node.name]] : [] },
   ], node.level]));
   board("senders", view.store.senders.map((each) => [each.name, [
-    each.name, view.processes.includes(each.name) ? badge("this service") : "another process: actions here do not affect it", { number: each.attempts }, clock(each.last),
+    each.name, view.processes.includes(each.name) ? badge("this service") : "another process: actions here do not affect it", { number: each.attempts }, formatTime(each.last),
   ]]));
   board("receivers", view.receivers.map((each) => [each.origin, [
     each.origin, badge(each.health), { number: each.waiting, more: each.moreWait }, { number: each.inFlight }, isKnown(each) ? { number: each.window } : "", isKnown(each) ? { number: each.limit } : "",
-    each.failures ? `${number.format(each.failures)} in a row since ${clock(each.failingSince)}` : "", { words: each.failures ? sentence(each.lastError) : "" },
-    each.lastSuccess ? clock(each.lastSuccess) : "",
+    each.failures ? `${number.format(each.failures)} in a row since ${formatTime(each.failingSince)}` : "", { words: each.failures ? sentence(each.lastError) : "" },
+    each.lastSuccess ? formatTime(each.lastSuccess) : "",
     { acts: !isKnown(each) ? [] : [each.health === "paused" ? ["Resume", "resume", each.origin] : ["Pause", "pause", each.origin]] },
   ]]));
   board("paused", view.store.pausedWebhooks.map((each) => [each.webhook, [
-    webhookOf(each), clock(each.since), each.until ? clock(each.until) : "it is resumed", { acts: [["Resume", "resumeWebhook", each.webhook]] },
+    webhookOf(each), formatTime(each.since), each.until ? formatTime(each.until) : "it is resumed", { acts: [["Resume", "resumeWebhook", each.webhook]] },
   ]]));
   board("queues", view.store.queues.map(([queue, ready, scheduled, leased, failed, oldest]) => [queue, [
     queue, { number: ready }, { number: scheduled }, { number: leased }, { number: failed }, { number: oldest },
   ]]));
   board("flight", view.store.inFlight.map((each) => [each.delivery, [
-    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, webhookOf(each), { number: each.attempts }, clock(each.at),
+    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, webhookOf(each), { number: each.attempts }, formatTime(each.at),
   ]]), view.inFlight);
   board("upcoming", view.store.upcoming.map((each) => [each.delivery, [
-    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, webhookOf(each), badge(each.status), { number: each.attempts }, each.at > view.at ? clock(each.at) : "waiting for its receiver",
+    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, webhookOf(each), badge(each.status), { number: each.attempts }, each.at > view.at ? formatTime(each.at) : "waiting for its receiver",
   ]]), "");
   const failures = view.store.failures.reduce((sum, each) => sum + each.deliveries, 0);
   board("causes", view.store.failures.map((each) => [`${each.webhook}\n${each.error}`, [
-    { link: path("Webhook", each.webhook), text: each.label }, { words: sentence(each.error) || "no error is recorded" }, { number: each.deliveries }, clock(each.first), clock(each.last),
+    { link: path("Webhook", each.webhook), text: each.label }, { words: sentence(each.error) || "no error is recorded" }, { number: each.deliveries }, formatTime(each.first), formatTime(each.last),
     { link: deliveriesOf(each), text: "Show and replay" },
   ]]), failures);
   board("failed", view.store.failed.map((each) => [each.delivery, [
-    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, webhookOf(each), clock(each.at), { words: sentence(each.error) }, { acts: [["Replay", "replay", each.delivery]] },
+    { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, webhookOf(each), formatTime(each.at), { words: sentence(each.error) }, { acts: [["Replay", "replay", each.delivery]] },
   ]]), "");
   board("locks", view.store.locks.map((lock) => [lock.key, [
-    lock.identifier || `somebody (${lock.key})`, lock.account || "none", clock(lock.until), { acts: lock.account ? [["Unlock", "unlock", lock.account]] : [] },
+    lock.identifier || `somebody (${lock.key})`, lock.account || "none", formatTime(lock.until), { acts: lock.account ? [["Unlock", "unlock", lock.account]] : [] },
   ]]));
   board("letters", view.lastDeadLetters.slice(0, 20).map((letter, index) => [`${letter.at}-${index}`, [
-    letter.recipient, letter.message, { words: letter.reason }, clock(letter.at),
+    letter.recipient, letter.message, { words: letter.reason }, formatTime(letter.at),
   ]]), view.deadLetters);
   traces(view.traces, view.at);
   count("actors", view.tree.filter((node) => node.state !== "running").length);
@@ -89,7 +89,7 @@ function show(view) {
 // The number of entries that need attention in a tab; nothing is shown for 0.
 const count = (part, value) => write($(`tab-${part}`), value ? number.format(value) : "");
 
-function named(fragment) {
+function elementOf(fragment) {
   try {
     return document.getElementById(decodeURIComponent(fragment.slice(1)));
   } catch {
@@ -100,13 +100,13 @@ function named(fragment) {
 // The tabs are links to parts of the page, so that "back" and bookmarks work.
 function chooseTab() {
   const parts = [...document.querySelectorAll("[data-part]")];
-  const chosen = named(location.hash)?.closest("[data-part]") ?? parts.find((each) => location.hash && !each.hidden) ?? parts[0]; // "Skip to content" is in no part
-  for (const each of parts) each.hidden = each !== chosen;
+  const selected = elementOf(location.hash)?.closest("[data-part]") ?? parts.find((each) => location.hash && !each.hidden) ?? parts[0]; // "Skip to content" is in no part
+  for (const each of parts) each.hidden = each !== selected;
   for (const link of document.querySelectorAll(".tabs a")) {
-    if (link.hash === `#${chosen.id}`) link.setAttribute("aria-current", "true");
+    if (link.hash === `#${selected.id}`) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
   }
-  showJobs(chosen.id === "jobs-part");
+  showJobs(selected.id === "jobs-part");
 }
 addEventListener("hashchange", chooseTab);
 chooseTab();
@@ -114,10 +114,10 @@ chooseTab();
 function traces(found, now) {
   const holder = $("traces").querySelector("[data-traces]");
   $("traces").querySelector("[data-empty]").hidden = found.length > 0;
-  const known = new Map([...holder.children].map((each) => [each.dataset.actor, each]));
+  const panels = new Map([...holder.children].map((each) => [each.dataset.actor, each]));
   for (const trace of found) {
-    let panel = known.get(trace.actor);
-    known.delete(trace.actor);
+    let panel = panels.get(trace.actor);
+    panels.delete(trace.actor);
     if (!panel) {
       panel = element("div", "", "panel");
       panel.dataset.actor = trace.actor;
@@ -129,9 +129,9 @@ function traces(found, now) {
     }
     const left = Math.max(0, Math.round((trace.until - now) / 1000));
     write(panel.firstElementChild, `${trace.actor}: ${counted(trace.seen, "message", "messages")}, ${left ? `${left} s left` : "over"}`);
-    write(panel.lastElementChild, trace.messages.map((each) => `${clock(each.at)}  ${each.message}(${each.fields})`).reverse().join("\n") || "No message yet.");
+    write(panel.lastElementChild, trace.messages.map((each) => `${formatTime(each.at)}  ${each.message}(${each.fields})`).reverse().join("\n") || "No message yet.");
   }
-  for (const panel of known.values()) panel.remove();
+  for (const panel of panels.values()) panel.remove();
 }
 
 const ACTS = {
@@ -150,24 +150,24 @@ document.querySelector("main").addEventListener("click", (event) => {
   const button = event.target.closest("button[data-act]");
   if (!button) return;
   const { act, name } = button.dataset;
-  const wanted = ACTS[act];
+  const action = ACTS[act];
   const [section, cell] = [button.closest("section"), button.closest("td")];
-  const alone = cell.children.length === 1;
+  const isSingle = cell.children.length === 1;
   busy(button, async () => {
     $("console-message").hidden = true;
-    if (wanted.title) {
-      const sure = await ask({ ...wanted, title: `${wanted.title.slice(0, -1)}: ${name}?`, work: () => wanted.work(name) });
-      if (sure === null) return;
+    if (action.title) {
+      const answer = await ask({ ...action, title: `${action.title.slice(0, -1)}: ${name}?`, work: () => action.work(name) });
+      if (answer === null) return;
     } else {
-      await wanted.work(name);
+      await action.work(name);
     }
-    flash(`${name}: ${wanted.done}`);
+    flash(`${name}: ${action.done}`);
     if (act.endsWith("Job")) jobsChanged();
   }).catch((error) => {
     report($("console-message"), error.message);
   }).finally(() => { // behind the question the row may have changed, or be gone
     if (!document.activeElement.matches("body, dialog:not([open]) *")) return;
-    if (cell.isConnected) focusAction(cell, act, alone);
+    if (cell.isConnected) focusAction(cell, act, isSingle);
     else section.querySelector("h2").focus();
   });
 });
@@ -180,14 +180,14 @@ const HIDDEN_MS = 60_000;
 const live = $("live");
 const message = $("console-message");
 let stream = null; // aborts the one that is followed
-let every = 1; // seconds between two views
-let refused = ""; // the message of the last refusal, which its end hides
+let intervalSeconds = 1; // seconds between two views
+let lastRefusal = ""; // the message of the last refusal, which its end hides
 let pending = null;
-let retry;
-let silence;
-let absence;
+let retryTimer;
+let silenceTimer;
+let hiddenTimer;
 
-function tellState(text, tone = "") {
+function showState(text, tone = "") {
   live.className = `badge ${tone}`;
   write(live, text);
 }
@@ -207,19 +207,19 @@ function receive(name, data) {
   if (pending === null) requestAnimationFrame(() => {
     const view = JSON.parse(pending);
     pending = null;
-    ({ every } = view);
+    intervalSeconds = view.every;
     show(view);
     if (stream === null) return; // lost meanwhile
-    tellState(every > 1.5 ? `live, every ${Math.round(every)} s` : "live", "good");
-    if (refused && message.textContent === refused) message.hidden = true;
-    refused = "";
+    showState(intervalSeconds > 1.5 ? `live, every ${Math.round(intervalSeconds)} s` : "live", "good");
+    if (lastRefusal && message.textContent === lastRefusal) message.hidden = true;
+    lastRefusal = "";
   });
   pending = data;
 }
 
 function leave() {
-  clearTimeout(retry);
-  clearTimeout(silence);
+  clearTimeout(retryTimer);
+  clearTimeout(silenceTimer);
   stream?.abort();
   stream = null;
 }
@@ -227,43 +227,43 @@ function leave() {
 const LOST = "connection lost, trying again";
 function reconnect(reason = LOST) {
   leave();
-  tellState(reason, "bad");
-  retry = setTimeout(watch, AGAIN_MS);
+  showState(reason, "bad");
+  retryTimer = setTimeout(watch, AGAIN_MS);
 }
 
 function refuse({ status, type, message: reason }) {
-  const isOver = [401, 403, 409].includes(status); // the session has ended, or is another user's
+  const hasEnded = [401, 403, 409].includes(status); // the session has ended, or is another user's
   const isReason = type !== "Unreachable" && status !== 401;
   if (isReason && (message.hidden || message.textContent !== reason)) report(message, reason); // read out once
-  if (isReason) refused = reason;
-  if (!isOver) {
+  if (isReason) lastRefusal = reason;
+  if (!hasEnded) {
     reconnect(isReason ? "not connected, trying again" : LOST);
     return;
   }
   leave();
-  tellState("ended", "bad");
+  showState("ended", "bad");
   $("again").hidden = false;
 }
 
 async function watch() {
   leave();
-  const own = new AbortController();
-  stream = own;
+  const controller = new AbortController();
+  stream = controller;
   const listen = () => {
-    clearTimeout(silence);
-    silence = setTimeout(reconnect, SILENT_MS + 2000 * every);
+    clearTimeout(silenceTimer);
+    silenceTimer = setTimeout(reconnect, SILENT_MS + 2000 * intervalSeconds);
   };
   listen();
   try {
-    await follow("/app/console/events", own.signal, (name, data) => {
-      if (stream !== own) return;
+    await follow("/app/console/events", controller.signal, (name, data) => {
+      if (stream !== controller) return;
       listen();
       receive(name, data);
     });
-    if (stream === own) reconnect(); // the service restarts, or the session has ended
+    if (stream === controller) reconnect(); // the service restarts, or the session has ended
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    if (stream === own) refuse(error);
+    if (stream === controller) refuse(error);
   }
 }
 
@@ -272,10 +272,10 @@ addEventListener("pageshow", (event) => { // back, out of the browser's memory
   if (event.persisted) watch();
 });
 function followVisibility() {
-  clearTimeout(absence);
+  clearTimeout(hiddenTimer);
   if (document.visibilityState === "hidden") {
-    absence = setTimeout(() => {
-      if ($("again").hidden) tellState("connecting");
+    hiddenTimer = setTimeout(() => {
+      if ($("again").hidden) showState("connecting");
       leave();
     }, HIDDEN_MS);
   } else if (stream === null && $("again").hidden) {

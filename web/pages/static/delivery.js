@@ -6,8 +6,8 @@ import { busy, enable, nextPage, showMessage } from "./forms.js";
 
 // Delegated, because the part with the buttons is replaced while the delivery is in progress.
 document.addEventListener("click", (event) => {
-  const line = event.target.closest("[data-copy-curl]");
-  if (line) copy(line.closest(".made").querySelector("[data-text]").textContent, line);
+  const copyButton = event.target.closest("[data-copy-curl]");
+  if (copyButton) copy(copyButton.closest(".made").querySelector("[data-text]").textContent, copyButton);
   if (event.target.closest("[data-erase]")) erase();
   if (event.target.closest("[data-cancel]")) cancel();
   const button = event.target.closest("[data-replay-one]");
@@ -22,7 +22,7 @@ document.addEventListener("click", (event) => {
 });
 async function cancel() {
   const { delivery } = document.getElementById("delivery").dataset;
-  const sure = await ask({
+  const answer = await ask({
     title: "Cancel the delivery?",
     text: "It becomes Failed, and nothing more is sent. It can be replayed later.",
     ok: "Cancel the delivery",
@@ -30,20 +30,20 @@ async function cancel() {
     danger: true,
     work: () => operation("webhooks.cancel", { delivery }),
   });
-  if (sure === null) return;
+  if (answer === null) return;
   flashNext("Cancelled.");
   location.reload();
 }
 async function erase() {
   const { delivery } = document.getElementById("delivery").dataset;
-  const sure = await ask({
+  const answer = await ask({
     title: "Erase the body?",
     text: "The sent body and the receiver's answers are erased permanently, and it cannot be replayed any more; its record stays.",
     ok: "Erase",
     danger: true,
     work: () => operation("webhooks.erase", { delivery }),
   });
-  if (sure === null) return;
+  if (answer === null) return;
   flashNext("Erased.");
   location.reload();
 }

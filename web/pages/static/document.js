@@ -1,14 +1,14 @@
 // A document's form: changes are sent to the JSON API, which validates them.
 
 import { call, documentPath } from "./api.js";
-import { ask, copy, flashNext, keepHere, suggest } from "./app.js";
-import { busy, CHANGED, enable, isChanged, isFocusLeft, isValidInBrowser, onShownVersion, onSubmit, revealable, showFieldError, showMessage } from "./forms.js";
+import { ask, copy, flashNext, suggest, warnBeforeLeaving } from "./app.js";
+import { addRevealButtons, busy, CHANGED, enable, isChanged, isFocusKept, isValidInBrowser, onShownVersion, onSubmit, showFieldError, showMessage } from "./forms.js";
 import { guardNumbers } from "./numbers.js";
 
 const form = document.getElementById("document");
 const { doctype, name, list } = form.dataset;
 // The version; a document that SQL has inserted may have none.
-const shown = () => (form.dataset.modified ? { modified: form.dataset.modified } : {});
+const version = () => (form.dataset.modified ? { modified: form.dataset.modified } : {});
 const pad = (number) => String(number).padStart(2, "0");
 
 // Conversion of values between inputs and JSON.
@@ -33,7 +33,7 @@ function parsed(text) {
 }
 
 // An unchanged text is sent as received: inputs make LF of every line break.
-const unchanged = (text, served) => (text === served.replace(/\r\n?/g, "\n") ? served : text);
+const asReceived = (text, served) => (text === served.replace(/\r\n?/g, "\n") ? served : text);
 
 function valueOf(input) {
   const text = input.value;
@@ -46,7 +46,7 @@ function valueOf(input) {
     case "json": return text.trim() === "" ? null : parsed(text);
     case "choice": return text;
     case "date": case "link": return text === "" ? null : text;
-    default: return unchanged(text, input.defaultValue);
+    default: return asReceived(text, input.defaultValue);
   }
 }
 
@@ -76,7 +76,7 @@ function collect(form) {
 
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other) || (one ?? "") === (other ?? "");
 const isEmpty = (value) => value === null || value === undefined || value === "" || (Array.isArray(value) && !value.length);
-const pick = (values, wanted) => Object.fromEntries(Object.entries(values).filter(wanted));
+const pick = (values, predicate) => Object.fromEntries(Object.entries(values).filter(predicate));
 
 // Why a text would not be stored as it is typed; "" if it would: of two values with one name the
 // browser keeps the last, and of a number beyond its largest it makes null.
@@ -100,9 +100,9 @@ function faultOf(text) {
 
 function isValidJson() {
   for (const input of form.querySelectorAll("[data-kind=json]")) {
-    const said = faultOf(input.value.trim() || "null");
-    if (!said) continue;
-    showFieldError(input, said);
+    const error = faultOf(input.value.trim() || "null");
+    if (!error) continue;
+    showFieldError(input, error);
     return false;
   }
   return true;
@@ -127,7 +127,7 @@ async function save() {
     await send();
   } finally {
     form.inert = leaving;
-    if (!leaving && form.contains(focused) && isFocusLeft(focused)) focused.focus(); // or else it is used elsewhere
+    if (!leaving && form.contains(focused) && isFocusKept(focused)) focused.focus(); // or else it is used elsewhere
   }
 }
 
@@ -140,7 +140,7 @@ async function send() {
     return;
   }
   try {
-    await call("PUT", documentPath(doctype, name), { ...changes(), ...shown() });
+    await call("PUT", documentPath(doctype, name), { ...changes(), ...version() });
   } catch (error) {
     if (error.status === 404 || error.extra?.reason === "deleted") {
       showMessage(form, "This document has been deleted or renamed meanwhile. Your input is kept here; copy what you need before you leave this page.");
@@ -181,14 +181,14 @@ const ACTS = {
 async function carryOut(kind, typed) {
   const path = documentPath(doctype, name);
   if (kind === "delete") {
-    await call("DELETE", `${path}?${new URLSearchParams(shown())}`);
+    await call("DELETE", `${path}?${new URLSearchParams(version())}`);
     return list;
   }
   if (kind === "rename") {
-    const renamed = await call("POST", `${path}/rename`, { name: typed, ...shown() });
+    const renamed = await call("POST", `${path}/rename`, { name: typed, ...version() });
     return `${list}/${encodeURIComponent(renamed.data.name)}`;
   }
-  await call("POST", path + ACTS[kind].path, shown());
+  await call("POST", path + ACTS[kind].path, version());
   return undefined;
 }
 
@@ -198,13 +198,13 @@ async function act(kind) {
     showMessage(form, "Save your changes first.");
     return;
   }
-  const wanted = ACTS[kind];
+  const action = ACTS[kind];
   let to = location.pathname;
   const answer = await ask({
-    ...wanted,
+    ...action,
     work: async (typed) => { to = await onShownVersion(() => carryOut(kind, typed)) ?? to; },
   });
-  if (answer !== null) leave(to, kind === "delete" ? "Deleted." : kind === "rename" ? "Renamed." : wanted.done);
+  if (answer !== null) leave(to, kind === "delete" ? "Deleted." : kind === "rename" ? "Renamed." : action.done);
 }
 
 // Fields that only apply for one value of another field.
@@ -244,7 +244,7 @@ function secrets() {
   for (const holder of form.querySelectorAll("[data-secret]")) {
     const input = holder.querySelector("input");
     if (!input) continue;
-    const made = holder.querySelector("[data-made]");
+    const panel = holder.querySelector("[data-made]");
     holder.querySelector("[data-change]")?.addEventListener("click", (event) => {
       holder.querySelector(".secret-input").hidden = false;
       event.target.hidden = true;
@@ -254,12 +254,12 @@ function secrets() {
       const bytes = crypto.getRandomValues(new Uint8Array(32));
       input.value = `whsec_${btoa(String.fromCharCode(...bytes))}`;
       input.dispatchEvent(new Event("input", { bubbles: true })); // it is not missing any more
-      made.querySelector("[data-text]").textContent = input.value;
-      made.hidden = false;
-      made.querySelector("[data-copy]").focus();
+      panel.querySelector("[data-text]").textContent = input.value;
+      panel.hidden = false;
+      panel.querySelector("[data-copy]").focus();
     });
-    made?.querySelector("[data-copy]").addEventListener("click", (event) => copy(input.value, event.target));
-    input.addEventListener("input", () => { made.hidden = true; });
+    panel?.querySelector("[data-copy]").addEventListener("click", (event) => copy(input.value, event.target));
+    input.addEventListener("input", () => { panel.hidden = true; });
   }
 }
 
@@ -271,7 +271,7 @@ for (const input of form.querySelectorAll("[data-utc]:not([data-utc=''])")) {
 applying(form);
 tables();
 secrets();
-revealable(form);
+addRevealButtons(form);
 guardNumbers(form);
 // The values as served: what the user changed while the scripts were loading is a change.
 const served = form.cloneNode(true);
@@ -286,7 +286,7 @@ for (const button of document.querySelectorAll("[data-act]")) {
 addEventListener("pageshow", (event) => { // back again, out of the browser's memory
   if (event.persisted) leaving = form.inert = false;
 });
-keepHere(() => !leaving && Object.keys(changes()).length > 0);
+warnBeforeLeaving(() => !leaving && Object.keys(changes()).length > 0);
 // With Caps Lock the key is "S"; a layout of other letters has it in the place of the S.
 const isS = ({ key, code }) => key.toLowerCase() === "s" || (code === "KeyS" && !/^[a-z]$/i.test(key));
 document.addEventListener("keydown", (event) => {

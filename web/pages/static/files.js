@@ -1,7 +1,7 @@
 // Files are fetched by the page, which states a refusal; the browser would save it as the file.
 
 import { file } from "./api.js";
-import { tell } from "./app.js";
+import { showProblem } from "./app.js";
 import { busy } from "./forms.js";
 
 const KEPT_MS = 60_000; // until the browser has surely begun to save it
@@ -19,5 +19,5 @@ document.addEventListener("click", (event) => {
   busy(link, async () => {
     save(await file(link.href));
     document.getElementById("trouble").hidden = true; // of a try before
-  }).catch((error) => tell(error.message));
+  }).catch((error) => showProblem(error.message));
 });

@@ -14,7 +14,7 @@ export function clear(form) {
 function clearFieldError(input) {
   document.getElementById(`${input.id}-error`)?.remove();
   input.removeAttribute("aria-invalid");
-  describe(input, `${input.id}-error`, false);
+  describeBy(input, `${input.id}-error`, false);
 }
 
 // In a long form the message is brought into view, unless the user is elsewhere by now.
@@ -27,7 +27,7 @@ export function showMessage(form, text, mayScroll = true) {
 
 // Whether the focus is where it was when an action began, or on no control (a click on an inert
 // form gives it to the part around): then the end of the action may move it.
-export const isFocusLeft = (begun) => document.activeElement === document.body || document.activeElement.contains(begun);
+export const isFocusKept = (focused) => document.activeElement === document.body || document.activeElement.contains(focused);
 
 // Run `work` while nothing can be typed into the form: it would not be sent. The focus returns,
 // unless the user has moved it out of the form.
@@ -38,7 +38,7 @@ export async function withInertForm(form, work) {
     return await work();
   } finally {
     form.inert = false;
-    if (form.contains(focused) && isFocusLeft(focused)) focused.focus();
+    if (form.contains(focused) && isFocusKept(focused)) focused.focus();
   }
 }
 
@@ -51,7 +51,7 @@ function fieldOf(form, { field, extra }) {
 }
 
 // Show an error next to its field, or else above the form.
-function show(form, error, mayFocus) {
+function showError(form, error, mayFocus) {
   if (!(error instanceof ApiError)) throw error;
   const input = fieldOf(form, error);
   if (input?.id && input.type !== "hidden") showFieldError(input, error.message, mayFocus);
@@ -81,7 +81,7 @@ export function showFieldError(input, text, mayFocus = true) {
   note.textContent = text;
   (input.closest(".field") ?? input.parentElement).append(note);
   input.setAttribute("aria-invalid", "true");
-  describe(input, note.id, true);
+  describeBy(input, note.id, true);
   if (mayFocus) input.focus();
   if (document.activeElement !== input) { // the focus would have read it out, and scrolled to it
     note.setAttribute("role", "alert");
@@ -97,7 +97,7 @@ function labelOf(input) {
 }
 
 // Mark every empty required field; return whether there was none.
-export function complete(form) {
+export function markMissing(form) {
   const empty = [...form.querySelectorAll("[required]")]
     .filter((input) => !input.closest("[hidden]") && !input.disabled && input.value === "");
   for (const input of empty.reverse()) showFieldError(input, `${labelOf(input)} is missing.`); // the first has the focus
@@ -108,9 +108,9 @@ export function complete(form) {
 export function isValidInBrowser(form) {
   for (const input of form.querySelectorAll("input, select, textarea")) {
     if (input.closest("[hidden]") || input.validity.valueMissing) continue;
-    const said = input.validity.valid ? noTime(input) : input.validationMessage;
-    if (!said) continue;
-    showFieldError(input, said);
+    const message = input.validity.valid ? timeErrorOf(input) : input.validationMessage;
+    if (!message) continue;
+    showFieldError(input, message);
     return false;
   }
   return true;
@@ -118,12 +118,12 @@ export function isValidInBrowser(form) {
 
 // A browser takes years of six digits, of which no time can be made, and makes another time of one
 // that the clocks skip.
-function noTime(input) {
+function timeErrorOf(input) {
   if (input.type !== "datetime-local" || !input.value || input.value === input.dataset.shown) return "";
   const at = new Date(input.value);
   if (Number.isNaN(at.getTime())) return "The year must be at most 9999.";
-  const shown = at.getTime() - at.getTimezoneOffset() * MINUTE_MS; // before 1900 offsets have seconds
-  return Math.abs(shown - input.valueAsNumber) > MINUTE_MS ? "This time does not exist: the clocks are put forward. Choose another time." : "";
+  const local = at.getTime() - at.getTimezoneOffset() * MINUTE_MS; // before 1900 offsets have seconds
+  return Math.abs(local - input.valueAsNumber) > MINUTE_MS ? "This time does not exist: the clocks are put forward. Choose another time." : "";
 }
 
 // Wait for the next page; ends if the user comes back to this one out of the browser's memory.
@@ -147,9 +147,9 @@ export function onSubmit(form, work) {
     const button = event.submitter ?? form.querySelector("[type=submit]");
     if (!button) return; // Enter in the only field of a form that cannot be sent
     clear(form);
-    if (!complete(form)) return;
-    const begun = document.activeElement;
-    busy(button, work).catch((error) => show(form, error, isFocusLeft(begun)));
+    if (!markMissing(form)) return;
+    const focused = document.activeElement;
+    busy(button, work).catch((error) => showError(form, error, isFocusKept(focused)));
   });
 }
 
@@ -159,13 +159,13 @@ export function enable(module, root = document) {
   for (const button of root.querySelectorAll(`button[data-scripted="${module}"]`)) button.disabled = false;
 }
 
-export function swap(from, to) {
+export function switchView(from, to) {
   from.hidden = true;
   to.hidden = false;
   to.querySelector("h1")?.focus();
 }
 
-function describe(input, id, add) {
+function describeBy(input, id, add) {
   const ids = new Set((input.getAttribute("aria-describedby") ?? "").split(" ").filter(Boolean));
   if (add) ids.add(id);
   else ids.delete(id);
@@ -173,7 +173,7 @@ function describe(input, id, add) {
   else input.removeAttribute("aria-describedby");
 }
 
-export function revealable(root = document) {
+export function addRevealButtons(root = document) {
   for (const input of root.querySelectorAll("input[data-reveal]")) {
     input.removeAttribute("data-reveal");
     const label = root.querySelector(`label[for="${CSS.escape(input.id)}"]`);
@@ -184,10 +184,10 @@ export function revealable(root = document) {
     button.setAttribute("aria-label", `Show ${label ? label.textContent.trim().toLowerCase() : "it"}`);
     button.setAttribute("aria-pressed", "false");
     button.addEventListener("click", () => {
-      const shown = input.type === "password";
-      input.type = shown ? "text" : "password";
-      button.textContent = shown ? "Hide" : "Show";
-      button.setAttribute("aria-pressed", String(shown));
+      const visible = input.type === "password";
+      input.type = visible ? "text" : "password";
+      button.textContent = visible ? "Hide" : "Show";
+      button.setAttribute("aria-pressed", String(visible));
     });
     const holder = document.createElement("div");
     holder.className = "with-reveal";

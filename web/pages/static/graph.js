@@ -43,13 +43,13 @@ export class Graph {
   draw() {
     const end = this.points.at(-1)[0];
     const span = Math.max(SHORTEST_MS, end - this.points[0][0]);
-    const most = roundUp(Math.max(...this.points.map((point) => point[1])));
+    const highest = roundUp(Math.max(...this.points.map((point) => point[1])));
     const x = (at) => (WIDTH - ((end - at) / span) * WIDTH).toFixed(1);
-    const path = this.points.map(([at, value]) => `${x(at)} ${(HEIGHT - 2 - (value / most) * (HEIGHT - 6)).toFixed(1)}`).join("L");
+    const path = this.points.map(([at, value]) => `${x(at)} ${(HEIGHT - 2 - (value / highest) * (HEIGHT - 6)).toFixed(1)}`).join("L");
     this.line.setAttribute("d", `M${path}`);
     this.area.setAttribute("d", `M${x(this.points[0][0])} ${HEIGHT}L${path}L${WIDTH} ${HEIGHT}Z`);
     const minutes = Math.round(span / 60_000);
-    const top = number.format(most);
+    const top = number.format(highest);
     const begin = minutes >= 60 ? "1 h ago" : `${minutes} min ago`;
     if (this.top.textContent !== top) this.top.textContent = top;
     if (this.begin.textContent !== begin) this.begin.textContent = begin;

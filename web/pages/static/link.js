@@ -1,8 +1,8 @@
 // A recovery link or an invitation: its account, the new password, and the result.
 
 import { call } from "./api.js";
-import { busy, clear, enable, onSubmit, revealable, showFieldError, showMessage, swap, withInertForm } from "./forms.js";
-import { saidOf, watch } from "./policy.js";
+import { addRevealButtons, busy, clear, enable, onSubmit, showFieldError, showMessage, switchView, withInertForm } from "./forms.js";
+import { policyErrorOf, watch } from "./policy.js";
 
 const PATHS = { recovery: "/api/auth/reset-password", invitation: "/api/auth/accept-invite" };
 const form = document.getElementById("link");
@@ -11,26 +11,26 @@ const { password, fullName, username } = form.elements;
 const policy = document.getElementById("policy");
 const views = ["looking", "ended", "set", "done"].map((id) => document.getElementById(id));
 const [looking] = views;
-const again = document.getElementById("look-again");
+const retryButton = document.getElementById("look-again");
 const validate = watch(password, policy, Number(minimum), Number(maximum), () => [username.value]);
 
-function show(id) {
+function showView(id) {
   const view = views.find((each) => each.id === id);
   for (const each of views) each.hidden = each !== view;
-  swap(views[0], view);
+  switchView(views[0], view);
 }
 
-function end(reason) {
+function showEnded(reason) {
   document.querySelector("#ended [data-reason]").textContent = reason;
-  show("ended");
+  showView("ended");
 }
 
-async function look() {
+async function checkLink() {
   const token = globalThis.linkToken;
   clear(looking);
-  again.hidden = true;
+  retryButton.hidden = true;
   if (!token) {
-    end("The address is not complete. Open the link from the mail once more.");
+    showEnded("The address is not complete. Open the link from the mail once more.");
     return;
   }
   let facts;
@@ -38,14 +38,14 @@ async function look() {
     facts = await call("POST", "/api/auth/token", { token });
   } catch (error) {
     if (token !== globalThis.linkToken) return;
-    if (error.type === "InvalidTokenError") end("It was used already, has expired, or a newer one has taken its place.");
+    if (error.type === "InvalidTokenError") showEnded("It was used already, has expired, or a newer one has taken its place.");
     else showMessage(looking, error.message); // the link may still work
-    again.hidden = error.type === "InvalidTokenError";
+    retryButton.hidden = error.type === "InvalidTokenError";
     return;
   }
   if (token !== globalThis.linkToken) return; // another link was opened meanwhile
   if (facts.kind !== kind) {
-    end("It is meant for another page. Open the link from the mail once more.");
+    showEnded("It is meant for another page. Open the link from the mail once more.");
     return;
   }
   document.querySelector("[data-user]").textContent = facts.fullName ? `${facts.fullName} (${facts.user})` : facts.user;
@@ -54,14 +54,14 @@ async function look() {
   time.textContent = new Date(facts.expires).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
   username.value = facts.user;
   if (fullName && !fullName.value) fullName.value = facts.fullName ?? "";
-  show("set");
+  showView("set");
   (fullName && !fullName.value ? fullName : password).focus();
 }
 
 async function send() {
-  const said = saidOf(policy, validate());
-  if (said) {
-    showFieldError(password, said);
+  const message = policyErrorOf(policy, validate());
+  if (message) {
+    showFieldError(password, message);
     return;
   }
   const token = globalThis.linkToken;
@@ -71,23 +71,23 @@ async function send() {
     await withInertForm(form, () => call("POST", PATHS[kind], body));
   } catch (error) {
     if (token !== globalThis.linkToken) return; // another link was opened meanwhile
-    if (error.type === "InvalidTokenError") end("It was used already, has expired, or a newer one has taken its place.");
+    if (error.type === "InvalidTokenError") showEnded("It was used already, has expired, or a newer one has taken its place.");
     else if (error.type === "PasswordPolicyError") showFieldError(password, error.message);
     else throw error;
     return;
   }
   if (token !== globalThis.linkToken) return;
   form.reset();
-  show("done");
+  showView("done");
 }
 
-revealable();
+addRevealButtons();
 onSubmit(form, send);
 addEventListener("link-token", () => {
   form.reset(); // what was entered belongs to the account of the former link
-  show("looking");
-  look();
+  showView("looking");
+  checkLink();
 });
-again.addEventListener("click", () => busy(again, look));
+retryButton.addEventListener("click", () => busy(retryButton, checkLink));
 enable("link");
-look();
+checkLink();

@@ -2,7 +2,7 @@
 // users.
 
 import { call, documentPath, operation } from "./api.js";
-import { ask, keepHere, zone } from "./app.js";
+import { ask, warnBeforeLeaving, zone } from "./app.js";
 import { busy, enable } from "./forms.js";
 import { handOver } from "./links.js";
 import { counted } from "./words.js";
@@ -72,29 +72,29 @@ const ACTS = {
   },
 };
 
-let acting = false;
-const ticked = () => [...document.querySelectorAll("#found tbody .pick input:checked")];
+let isActing = false;
+const selectedBoxes = () => [...document.querySelectorAll("#results tbody .pick input:checked")];
 
-function countTicked() {
-  const chosen = ticked().length;
-  const all = document.querySelector("#found [data-all]");
+function updateSelection() {
+  const chosen = selectedBoxes().length;
+  const all = document.querySelector("#results [data-all]");
   if (all) {
-    all.checked = chosen > 0 && chosen === document.querySelectorAll("#found tbody .pick input").length;
+    all.checked = chosen > 0 && chosen === document.querySelectorAll("#results tbody .pick input").length;
     all.indeterminate = chosen > 0 && !all.checked;
   }
   for (const button of document.querySelectorAll("[data-bulk]")) {
     const { verb, button: label = verb, noun } = ACTS[button.dataset.bulk];
-    button.disabled = acting || chosen === 0;
+    button.disabled = isActing || chosen === 0;
     button.textContent = chosen ? `${label} ${counted(chosen, ...noun)}` : `${label} selected`;
   }
 }
 
-async function actOnTicked(act) {
-  const names = ticked().map((input) => input.value);
+async function actOnSelected(act) {
+  const names = selectedBoxes().map((input) => input.value);
   const chosen = new Set(names);
-  const what = `${act.verb} ${counted(names.length, ...act.noun)}`;
-  const sure = await ask({ title: `${what}?`, text: act.text, ok: act.ok ?? act.verb, danger: act.danger });
-  if (sure === null) return;
+  const title = `${act.verb} ${counted(names.length, ...act.noun)}`;
+  const answer = await ask({ title: `${title}?`, text: act.text, ok: act.ok ?? act.verb, danger: act.danger });
+  if (answer === null) return;
   const holder = document.querySelector("[data-progress]");
   const bar = holder.querySelector("progress");
   const status = holder.querySelector("[role=status]");
@@ -108,15 +108,15 @@ async function actOnTicked(act) {
   const refused = new Map();
   let unanswered = 0;
   let done = 0;
-  const tell = () => {
+  const showProgress = () => {
     bar.value = done;
     count.textContent = `${done} of ${bar.max}`;
   };
   status.textContent = "";
-  tell();
-  acting = true;
-  countTicked();
-  const release = keepHere(() => true); // nobody would carry out the rest
+  showProgress();
+  isActing = true;
+  updateSelection();
+  const release = warnBeforeLeaving(() => true); // nobody would carry out the rest
   const work = async () => {
     while (names.length > 0 && !stopped) {
       try {
@@ -127,88 +127,88 @@ async function actOnTicked(act) {
         if (error.status === 0 || error.status === 401) stopped = true; // the rest would fail too
       }
       done += 1;
-      tell();
+      showProgress();
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
   release();
-  acting = false;
+  isActing = false;
   stop.hidden = true;
   count.textContent = "";
-  const carried = done - unanswered - [...refused.values()].reduce((sum, number) => sum + number, 0);
-  const told = [...refused].map(([message, number]) => `${number} ${act.refused}: ${message}`);
-  if (unanswered) told.push(`For ${unanswered} the service did not answer: check whether ${unanswered === 1 ? "it is" : "they are"} ${act.done}.`);
-  if (names.length) told.push(`${names.length} not tried.`);
-  status.textContent = [stopped ? "Stopped." : "Done.", `${counted(carried, ...act.noun)} ${carried === 1 ? "is" : "are"} ${act.done}.`, ...told].join(" ");
+  const succeeded = done - unanswered - [...refused.values()].reduce((sum, number) => sum + number, 0);
+  const messages = [...refused].map(([message, number]) => `${number} ${act.refused}: ${message}`);
+  if (unanswered) messages.push(`For ${unanswered} the service did not answer: check whether ${unanswered === 1 ? "it is" : "they are"} ${act.done}.`);
+  if (names.length) messages.push(`${names.length} not tried.`);
+  status.textContent = [stopped ? "Stopped." : "Done.", `${counted(succeeded, ...act.noun)} ${succeeded === 1 ? "is" : "are"} ${act.done}.`, ...messages].join(" ");
   status.tabIndex = -1;
   const { activeElement } = document;
   if (activeElement === document.body || activeElement.matches(":disabled, [data-stop]")) status.focus(); // the button is off
-  if (ticked().every((input) => chosen.has(input.value))) {
-    await htmx.ajax("GET", location.pathname + location.search, { target: "#found", select: "#found", swap: "outerHTML" }).catch(() => {}); // app.js states the reason
+  if (selectedBoxes().every((input) => chosen.has(input.value))) {
+    await htmx.ajax("GET", location.pathname + location.search, { target: "#results", select: "#results", swap: "outerHTML" }).catch(() => {}); // app.js states the reason
   }
-  countTicked();
+  updateSelection();
 }
 
-function tickAll(checked) {
-  for (const input of document.querySelectorAll("#found tbody .pick input")) input.checked = checked;
+function selectAll(checked) {
+  for (const input of document.querySelectorAll("#results tbody .pick input")) input.checked = checked;
 }
 
 document.addEventListener("change", (event) => {
-  if (event.target.matches("[data-all]")) tickAll(event.target.checked);
-  if (event.target.closest("#found .pick")) countTicked();
+  if (event.target.matches("[data-all]")) selectAll(event.target.checked);
+  if (event.target.closest("#results .pick")) updateSelection();
 });
-if (document.querySelector("[data-all]")?.checked) tickAll(true); // while the scripts were loading
-countTicked();
+if (document.querySelector("[data-all]")?.checked) selectAll(true); // while the scripts were loading
+updateSelection();
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-bulk]");
-  if (button) actOnTicked(ACTS[button.dataset.bulk]);
+  if (button) actOnSelected(ACTS[button.dataset.bulk]);
 });
 // A range is typed in the user's time zone, and requested in UTC.
 const local = (at) => new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 const filters = document.querySelector("form.filters");
-const edited = (input) => {
+const isEdited = (input) => {
   const served = document.createElement("input");
   [served.type, served.value] = [input.type, input.defaultValue]; // as the browser writes it
   return input.value !== served.value;
 };
 for (const input of document.querySelectorAll("[data-time]")) {
-  const sent = Object.assign(document.createElement("input"), { type: "hidden", name: input.name });
-  const asked = input.getAttribute("value");
-  const take = () => {
+  const hidden = Object.assign(document.createElement("input"), { type: "hidden", name: input.name });
+  const requested = input.getAttribute("value");
+  const update = () => {
     const at = new Date(input.value);
-    sent.value = Number.isNaN(at.getTime()) ? input.value : at.toISOString(); // the service refuses invalid times by field
+    hidden.value = Number.isNaN(at.getTime()) ? input.value : at.toISOString(); // the service refuses invalid times by field
   };
-  if (edited(input)) take();
-  else if (asked) {
-    const at = new Date(/[Z+]|-\d\d:\d\d$/.test(asked.slice(10)) ? asked : `${asked}Z`);
-    if (!Number.isNaN(at.getTime())) [input.value, input.defaultValue, sent.value] = [local(at), local(at), at.toISOString()];
+  if (isEdited(input)) update();
+  else if (requested) {
+    const at = new Date(/[Z+]|-\d\d:\d\d$/.test(requested.slice(10)) ? requested : `${requested}Z`);
+    if (!Number.isNaN(at.getTime())) [input.value, input.defaultValue, hidden.value] = [local(at), local(at), at.toISOString()];
   }
   input.removeAttribute("name");
-  input.after(sent);
-  input.addEventListener("change", take, true);
+  input.after(hidden);
+  input.addEventListener("change", update, true);
   input.closest(".field").querySelector("[data-zone]").textContent = `(${zone()})`;
 }
 
 // On a small screen the filters are behind a button, so that the first row is visible. It says how
 // many of them are set.
-const opener = document.getElementById("show-filters");
+const filtersButton = document.getElementById("show-filters");
 function countFilters() {
   const set = [...filters.querySelectorAll(".narrowed :is(select, input:not([type=hidden]))")].filter((input) => input.value !== "");
-  opener.textContent = set.length ? `Filters (${set.length})` : "Filters";
+  filtersButton.textContent = set.length ? `Filters (${set.length})` : "Filters";
 }
 countFilters();
 filters.addEventListener("input", countFilters);
-opener.addEventListener("click", () => {
+filtersButton.addEventListener("click", () => {
   const open = filters.classList.toggle("open");
-  opener.setAttribute("aria-expanded", String(open));
+  filtersButton.setAttribute("aria-expanded", String(open));
 });
 
 // What the user changed while the scripts were loading is requested as soon as htmx, whose script
 // precedes this one, listens to the form.
-const rechosen = (select) => select.value !== (select.querySelector("option[selected]") ?? select.options[0]).value;
+const isChanged = (select) => select.value !== (select.querySelector("option[selected]") ?? select.options[0]).value;
 document.addEventListener("DOMContentLoaded", () => {
-  const early = [...filters.querySelectorAll("select")].some(rechosen) || [...filters.querySelectorAll(".typed, [data-time]")].some(edited);
-  if (early) htmx.trigger(filters, "submit");
+  const wasChanged = [...filters.querySelectorAll("select")].some(isChanged) || [...filters.querySelectorAll(".typed, [data-time]")].some(isEdited);
+  if (wasChanged) htmx.trigger(filters, "submit");
 });
 
 // A search that failed is repeated by Enter; the form has no button.
@@ -227,9 +227,9 @@ document.addEventListener("htmx:beforeHistoryUpdate", ({ detail: { history, requ
 });
 
 // A list that is on its way is shown as such; a new one replaces it.
-const found = () => document.getElementById("found");
-document.addEventListener("htmx:beforeRequest", ({ detail }) => detail.target.id === "found" && found().setAttribute("aria-busy", "true"));
-document.addEventListener("htmx:afterRequest", () => found().removeAttribute("aria-busy"));
+const resultSection = () => document.getElementById("results");
+document.addEventListener("htmx:beforeRequest", ({ detail }) => detail.target.id === "results" && resultSection().setAttribute("aria-busy", "true"));
+document.addEventListener("htmx:afterRequest", () => resultSection().removeAttribute("aria-busy"));
 
 // While a list is requested, another response can replace the list whose place it would take.
 document.addEventListener("htmx:beforeOnLoad", (event) => {
@@ -240,8 +240,8 @@ document.addEventListener("htmx:beforeOnLoad", (event) => {
 
 // The number of results is announced to screen readers.
 document.addEventListener("htmx:afterSwap", () => {
-  const { total, more } = found().dataset;
+  const { total, more } = resultSection().dataset;
   const count = `${more === undefined ? "" : "More than "}${Number(total).toLocaleString()} found.`;
-  document.getElementById("told").textContent = Number(total) ? count : "Nothing found.";
+  document.getElementById("result-count").textContent = Number(total) ? count : "Nothing found.";
 });
 enable("list");

@@ -1,7 +1,7 @@
 // The sign-in screen.
 
 import { call } from "./api.js";
-import { enable, isFocusLeft, nextPage, onSubmit, revealable, showMessage, withInertForm } from "./forms.js";
+import { addRevealButtons, enable, isFocusKept, nextPage, onSubmit, showMessage, withInertForm } from "./forms.js";
 
 const MINUTE = 60;
 const form = document.getElementById("login");
@@ -16,9 +16,9 @@ async function signIn() {
   } catch (error) {
     if (error.status !== 401 && error.status !== 429) throw error; // the password may be right
     pwd.value = "";
-    if (form.contains(document.activeElement) || isFocusLeft(form)) pwd.focus();
+    if (form.contains(document.activeElement) || isFocusKept(form)) pwd.focus();
     if (error.status === 401) throw error;
-    wait(error.extra.retryAfter ?? MINUTE);
+    startCountdown(error.extra.retryAfter ?? MINUTE);
     return;
   }
   location.assign(form.dataset.following);
@@ -26,21 +26,21 @@ async function signIn() {
 }
 
 // Show the remaining time of the lock, and keep it current. It is read out once, and its end.
-function wait(seconds) {
+function startCountdown(seconds) {
   const end = Date.now() + seconds * 1000;
-  const tell = (isFirst = false) => {
-    const left = Math.ceil((end - Date.now()) / 1000);
-    if (left <= 0) {
+  const showRemaining = (isFirst = false) => {
+    const remaining = Math.ceil((end - Date.now()) / 1000);
+    if (remaining <= 0) {
       endCountdown();
       showMessage(form, "You can try again now.", false);
       return;
     }
-    showMessage(form, `Too many attempts. Try again in ${spoken(left)}.`, isFirst);
+    showMessage(form, `Too many attempts. Try again in ${durationText(remaining)}.`, isFirst);
   };
-  tell(true);
+  showRemaining(true);
   countdown = setInterval(() => {
     message.setAttribute("aria-live", "off");
-    tell();
+    showRemaining();
   }, seconds > MINUTE ? 15_000 : 1000);
 }
 
@@ -49,13 +49,13 @@ function endCountdown() {
   message.removeAttribute("aria-live");
 }
 
-function spoken(seconds) {
+function durationText(seconds) {
   if (seconds < MINUTE) return seconds === 1 ? "a second" : `${seconds} seconds`;
   const minutes = Math.ceil(seconds / MINUTE);
   return minutes === 1 ? "a minute" : `${minutes} minutes`;
 }
 
-revealable();
+addRevealButtons();
 onSubmit(form, signIn);
 const demo = document.getElementById("use-demo");
 demo?.addEventListener("click", () => {

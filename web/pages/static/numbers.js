@@ -3,7 +3,7 @@
 import { showFieldError } from "./forms.js";
 
 const DECIMAL = new Intl.NumberFormat().formatToParts(1.5).find((part) => part.type === "decimal").value;
-const SAID = "Use a decimal point and no other separators, such as 1234.5.";
+const SEPARATOR_ERROR = "Use a decimal point and no other separators, such as 1234.5.";
 
 export function guardNumbers(form) {
   // Where the decimal separator is a point, browsers drop a comma: 1,5 would become 15. The field
@@ -13,12 +13,12 @@ export function guardNumbers(form) {
     if (target.type !== "number" || DECIMAL === "," || !data?.includes(",")) return;
     event.preventDefault();
     if (target.validity.customError) return;
-    target.setCustomValidity(SAID);
-    showFieldError(target, SAID, false);
+    target.setCustomValidity(SEPARATOR_ERROR);
+    showFieldError(target, SEPARATOR_ERROR, false);
   });
   form.addEventListener("input", ({ target, inputType = "" }) => {
     if (target.type !== "number" || !target.validity.customError) return;
-    if (inputType.startsWith("insert")) showFieldError(target, SAID);
+    if (inputType.startsWith("insert")) showFieldError(target, SEPARATOR_ERROR);
     else target.setCustomValidity("");
   });
   // The wheel scrolls the page: a field that is read-only meanwhile keeps its number and the focus.

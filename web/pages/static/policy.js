@@ -2,23 +2,23 @@
 
 const SERVICE_ALONE = new Set(["common"]); // the list stays with the service
 
-const folded = (text) => text.normalize("NFKC").trim().toLowerCase();
+const normalized = (text) => text.normalize("NFKC").trim().toLowerCase();
 
 // Return the rules that `password` breaks; `names` are the account's name and e-mail, as known.
-export function broken(password, minimum, maximum, names) {
-  const runes = [...password].length;
+export function brokenRules(password, minimum, maximum, names) {
+  const characters = [...password].length;
   const rules = new Set();
-  if (runes < minimum) rules.add("tooShort");
-  if (runes > maximum) rules.add("tooLong");
+  if (characters < minimum) rules.add("tooShort");
+  if (characters > maximum) rules.add("tooLong");
   if (!password.trim()) rules.add("blank");
-  if (names.some((name) => name && folded(name) === folded(password))) rules.add("equalsAccountName");
+  if (names.some((name) => name && normalized(name) === normalized(password))) rules.add("equalsAccountName");
   return rules;
 }
 
 // Mark the rules of a list while the password is typed; return a function that validates it.
 export function watch(input, list, minimum, maximum, names) {
-  const look = () => {
-    const rules = broken(input.value, minimum, maximum, names());
+  const validate = () => {
+    const rules = brokenRules(input.value, minimum, maximum, names());
     for (const item of list.children) {
       const breaks = rules.has(item.dataset.rule);
       const open = input.value === "" || SERVICE_ALONE.has(item.dataset.rule);
@@ -26,11 +26,11 @@ export function watch(input, list, minimum, maximum, names) {
     }
     return rules;
   };
-  input.addEventListener("input", look);
-  return look;
+  input.addEventListener("input", validate);
+  return validate;
 }
 
-export const saidOf = (list, rules) => {
+export const policyErrorOf = (list, rules) => {
   for (const item of list.children) {
     if (rules.has(item.dataset.rule)) return `The password is not good enough: ${item.textContent.trim().toLowerCase()}.`;
   }

@@ -2,7 +2,7 @@
 // begins it, shows its progress, and stops it. It continues when the page is left, and is shown again.
 
 import { operation } from "./api.js";
-import { ask, tell } from "./app.js";
+import { ask, showProblem } from "./app.js";
 import { busy, enable } from "./forms.js";
 import { counted, sentence } from "./words.js";
 
@@ -14,11 +14,11 @@ const CLOSED = "fw-replay-closed";
 const panel = document.getElementById("run");
 const part = (name) => panel.querySelector(`[data-${name}]`);
 const number = new Intl.NumberFormat();
-let watched = null; // the id of the run that this page has seen under way
+let watchedRun = null; // the id of the run that this page has seen under way
 
 // `["status", "=", "Failed"]` is read as `Status Failed`, with the words of the filters on this page.
 const BOUNDS = { ">=": "since", "<": "until" };
-function words([field, op, value]) {
+function conditionText([field, op, value]) {
   if (field === "creation" && op in BOUNDS) return `${BOUNDS[op]} ${new Date(value).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })}`;
   const filter = document.getElementById(`filter-${field}`);
   const name = Array.isArray(field) ? "Any text" : filter?.labels[0].textContent ?? field.slice(0, 1).toUpperCase() + field.slice(1);
@@ -26,25 +26,25 @@ function words([field, op, value]) {
   const chosen = [...filter?.options ?? []].find((option) => option.value === value);
   return `${name}${op === "=" ? "" : ` ${op}`} ${chosen?.textContent ?? value}`;
 }
-const said = (filters) => filters.map(words).join(", ");
+const filterText = (filters) => filters.map(conditionText).join(", ");
 
-function ending(run) {
+function resultText(run) {
   const how = { done: "Done.", stopped: "Stopped.", failed: `Ended early. ${run.error}` }[run.state];
   const refused = Object.entries(run.refused).map(([why, count]) => `${number.format(count)} not replayed: ${why}`);
   return [how, `${counted(run.replayed, "delivery is", "deliveries are")} queued again.`, ...refused].join(" ");
 }
 
-function show(run) {
+function showRun(run) {
   const live = run.state === "running";
-  if (!live && watched !== run.id && (Date.now() - Date.parse(run.ended) > SHOWN_AFTER_MS || localStorage.getItem(CLOSED) === run.id)) return;
+  if (!live && watchedRun !== run.id && (Date.now() - Date.parse(run.ended) > SHOWN_AFTER_MS || localStorage.getItem(CLOSED) === run.id)) return;
   panel.hidden = false;
-  part("what").textContent = `Replay of all with ${said(run.filters)}, begun by ${run.user} ${new Date(run.begun).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })}`;
+  part("what").textContent = `Replay of all with ${filterText(run.filters)}, started by ${run.user} ${new Date(run.begun).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })}`;
   part("result").href = `/app/replays/${run.id}`;
   const total = Math.max(run.total, run.done, 1);
   panel.querySelector("progress").max = total;
   panel.querySelector("progress").value = live ? run.done : total;
   part("count").textContent = live ? `${number.format(run.done)} of ${number.format(total)}` : "";
-  part("told").textContent = live ? "" : ending(run);
+  part("outcome").textContent = live ? "" : resultText(run);
   const stopped = document.activeElement === part("stop-run");
   part("stop-run").hidden = !live;
   part("close-run").hidden = live;
@@ -55,50 +55,50 @@ function show(run) {
     document.getElementById("main").focus({ preventScroll: true });
   };
   if (live) {
-    watched = run.id;
-  } else if (watched === run.id && !document.querySelector("#found .pick input:checked")) {
-    htmx.ajax("GET", location.pathname + location.search, { target: "#found", select: "#found", swap: "outerHTML" }).catch(() => {}); // app.js states the reason
+    watchedRun = run.id;
+  } else if (watchedRun === run.id && !document.querySelector("#results .pick input:checked")) {
+    htmx.ajax("GET", location.pathname + location.search, { target: "#results", select: "#results", swap: "outerHTML" }).catch(() => {}); // app.js states the reason
   }
 }
 
-async function watch() {
+async function poll() {
   let next = LOOK_MS;
   try {
     const { run } = await operation("webhooks.replayProgress");
-    if (run) show(run);
+    if (run) showRun(run);
     if (run?.state !== "running") return;
   } catch (error) {
     if (error.status === 401 || error.status === 403) {
-      if (watched) tell(error.message);
+      if (watchedRun) showProblem(error.message);
       return;
     }
     next = LOOK_AFTER_TROUBLE_MS;
   }
-  setTimeout(watch, next);
+  setTimeout(poll, next);
 }
 
-async function begin(button) {
+async function start(button) {
   const filters = JSON.parse(button.dataset.filters);
-  const sure = await ask({
+  const answer = await ask({
     title: `Replay all ${"more" in button.dataset ? "deliveries" : counted(Number(button.dataset.total), "delivery", "deliveries")} that match?`,
-    text: `All with ${said(filters)}. Each is sent again with the same id and body; Queued and Retrying deliveries are skipped. It continues when you leave this page.`,
+    text: `All with ${filterText(filters)}. Each is sent again with the same id and body; Queued and Retrying deliveries are skipped. It continues when you leave this page.`,
     ok: "Replay all",
     work: () => operation("webhooks.replayMany", { filters }),
   });
-  if (sure !== null) await watch();
+  if (answer !== null) await poll();
 }
 
 if (panel) {
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-replay-all]");
-    if (button) begin(button);
+    if (button) start(button);
   });
   part("stop-run").addEventListener("click", ({ currentTarget }) => busy(currentTarget, async () => {
     const { run } = await operation("webhooks.stopReplay");
     document.getElementById("trouble").hidden = true; // of a try before
-    if (run) show(run);
-  }).catch((error) => tell(error.message)));
-  watch();
+    if (run) showRun(run);
+  }).catch((error) => showProblem(error.message)));
+  poll();
   enable("replay-many");
   document.addEventListener("htmx:afterSwap", () => enable("replay-many"));
 }

@@ -15,22 +15,22 @@ const DONE = {
 
 const section = () => document.getElementById("user-acts");
 
-function question(user) {
+function endQuestion(user) {
   const keys = document.getElementById("revoke-keys").checked;
-  const own = section().dataset.own === "yes" ? " This is your own account: you will be signed out, too." : "";
-  const what = keys ? "Everybody who is signed in with it has to sign in again, and programs with its API keys are refused from now on." : "Everybody who is signed in with it has to sign in again. API keys continue to work.";
-  return { title: `End all sessions of ${user}?`, text: what + own, ok: "End them", danger: true };
+  const ownNote = section().dataset.own === "yes" ? " This is your own account: you will be signed out, too." : "";
+  const effect = keys ? "Everybody who is signed in with it has to sign in again, and programs with its API keys are refused from now on." : "Everybody who is signed in with it has to sign in again. API keys continue to work.";
+  return { title: `End all sessions of ${user}?`, text: effect + ownNote, ok: "End them", danger: true };
 }
 
 async function act(button) {
   const name = button.dataset.userAct;
   const { user } = section().dataset;
   clear(section());
-  const further = name === "revokeUserSessions" && document.getElementById("revoke-keys").checked ? { keys: true } : {};
-  let told;
-  const work = async () => { told = await operation(`users.${name}`, { user, ...further }); };
+  const options = name === "revokeUserSessions" && document.getElementById("revoke-keys").checked ? { keys: true } : {};
+  let result;
+  const work = async () => { result = await operation(`users.${name}`, { user, ...options }); };
   if (name === "revokeUserSessions") {
-    if ((await ask({ ...question(user), work })) === null) return;
+    if ((await ask({ ...endQuestion(user), work })) === null) return;
   } else {
     await busy(button, work);
   }
@@ -38,13 +38,13 @@ async function act(button) {
     location.assign("/login"); // this one has ended, too
     return;
   }
-  flash(DONE[name](told));
-  await handOver(DONE[name](told), told.link);
-  await renew();
+  flash(DONE[name](result));
+  await handOver(DONE[name](result), result.link);
+  await reloadSection();
 }
 
 // Show the state and the currently possible actions; typed values in the form stay.
-async function renew() {
+async function reloadSection() {
   await htmx.ajax("GET", location.pathname, { target: "#user-acts", select: "#user-acts", swap: "outerHTML" }).catch(() => {}); // app.js states the reason
   enable("user");
   if (document.activeElement === document.body) document.getElementById("acts").focus({ preventScroll: true }); // the button is gone

@@ -10,10 +10,10 @@ const section = document.getElementById("webhook-test");
 const result = section.querySelector("[data-result]");
 const button = document.getElementById("send-test");
 
-function tell({ status, error, times }) {
-  const said = document.createElement("p");
-  said.className = error ? "message" : "message good";
-  said.textContent = error || `The receiver answered ${status}.`;
+function showResult({ status, error, times }) {
+  const message = document.createElement("p");
+  message.className = error ? "message" : "message good";
+  message.textContent = error || `The receiver answered ${status}.`;
   const list = document.createElement("dl");
   list.className = "times";
   for (const [key, label] of STEPS) {
@@ -27,14 +27,14 @@ function tell({ status, error, times }) {
     pair.append(name, time);
     list.append(pair);
   }
-  result.replaceChildren(said, list);
+  result.replaceChildren(message, list);
   result.hidden = false;
 }
 
 button.addEventListener("click", () => {
   clear(section);
   result.hidden = true;
-  busy(button, async () => tell(await operation("webhooks.test", { webhook: section.dataset.webhook })))
+  busy(button, async () => showResult(await operation("webhooks.test", { webhook: section.dataset.webhook })))
     .catch((error) => showMessage(section, error.message));
 });
 
@@ -48,7 +48,7 @@ const PAUSING = {
 };
 
 // Show the pause that is stored now; typed values in the form stay.
-async function renewPause() {
+async function reloadPause() {
   const parts = { target: "#webhook-pause", select: "#webhook-pause", selectOOB: "#webhook-state", swap: "outerHTML" };
   await htmx.ajax("GET", location.pathname, parts).catch(() => {}); // app.js states the reason
   enable("webhook");
@@ -57,7 +57,7 @@ async function renewPause() {
 // The state is reloaded periodically: it shows what another user has paused or resumed.
 document.addEventListener("htmx:afterSwap", () => {
   const isOutdated = document.getElementById("webhook-state").dataset.paused !== pause().dataset.paused;
-  if (isOutdated && !pause().matches(":focus-within, :has([aria-busy])")) renewPause();
+  if (isOutdated && !pause().matches(":focus-within, :has([aria-busy])")) reloadPause();
 });
 
 document.querySelector("main").addEventListener("click", (event) => {
@@ -68,7 +68,7 @@ document.querySelector("main").addEventListener("click", (event) => {
   busy(button, async () => {
     await work(pause().dataset.webhook);
     flash(done);
-    await renewPause();
+    await reloadPause();
     if (document.activeElement === document.body) pause().querySelector("button").focus({ preventScroll: true }); // the other one is gone
   }).catch((error) => showMessage(pause(), error.message));
 });
@@ -78,8 +78,8 @@ const rotation = document.getElementById("webhook-rotate");
 document.getElementById("rotate-secret")?.addEventListener("click", async () => {
   const overlap = document.getElementById("overlap");
   const hours = Number(overlap.value);
-  let made;
-  const sure = await ask({
+  let rotated;
+  const answer = await ask({
     title: "Rotate the signing secret?",
     text: hours
       ? `A new secret signs from now on, and the old one beside it for ${overlap.selectedOptions[0].text}. By then the receiver must know the new one.`
@@ -87,16 +87,16 @@ document.getElementById("rotate-secret")?.addEventListener("click", async () => 
     ok: "Rotate",
     danger: hours === 0,
     work: async () => {
-      const wanted = { webhook: rotation.dataset.webhook, overlap: hours, modified: form.dataset.modified || undefined };
-      made = await onShownVersion(() => operation("webhooks.rotate", wanted));
-      form.dataset.modified = made.modified; // the form can still be saved
+      const body = { webhook: rotation.dataset.webhook, overlap: hours, modified: form.dataset.modified || undefined };
+      rotated = await onShownVersion(() => operation("webhooks.rotate", body));
+      form.dataset.modified = rotated.modified; // the form can still be saved
     },
   });
-  if (sure === null) return;
-  const shown = rotation.querySelector("[data-text]");
-  shown.textContent = made.secret;
+  if (answer === null) return;
+  const secretText = rotation.querySelector("[data-text]");
+  secretText.textContent = rotated.secret;
   rotation.querySelector("[data-rotated]").hidden = false;
-  shown.focus();
+  secretText.focus();
 });
 rotation?.querySelector("[data-copy-secret]").addEventListener("click", ({ target }) => copy(rotation.querySelector("[data-text]").textContent, target));
 enable("webhook");

@@ -7,6 +7,6 @@ export const counted = (count, one, more) => `${number.format(count)} ${count ==
 
 // An error without its leading word, which is for programs.
 export function sentence(error) {
-  const said = error?.replace(/^.*?: /, "") ?? "";
-  return said.slice(0, 1).toUpperCase() + said.slice(1);
+  const message = error?.replace(/^.*?: /, "") ?? "";
+  return message.slice(0, 1).toUpperCase() + message.slice(1);
 }
