@@ -240,6 +240,27 @@ def test_stopped_replay_keeps_focus_in_its_panel(page: Page, sign_in: SignIn) ->
     expect(page.locator("#main")).to_be_focused()
 
 
+def test_stopped_replay_stays_closed_despite_late_response(page: Page, sign_in: SignIn) -> None:
+    """H-167: the next response about its progress opened the panel again."""
+    sign_in("admin")
+    states = ["running"]
+    page.route(
+        f"{OPERATION}webhooks.replayProgress",
+        lambda route: route.fulfill(json={"run": {**RUN, "state": states[-1]}}),
+    )
+    ended = {**RUN, "state": "stopped", "ended": "2026-01-01T00:00:01Z"}
+    page.route(f"{OPERATION}webhooks.stopReplay", lambda route: route.fulfill(json={"run": ended}))
+    page.goto("/app/Webhook%20Delivery")
+    page.locator("#run").get_by_role("button", name="Stop").click()
+    page.locator("#run").get_by_role("button", name="Close").click()
+    states.append("stopped")
+    with page.expect_response(f"{OPERATION}webhooks.replayProgress") as response:
+        expect(page.locator("#run")).to_be_hidden()
+    assert response.value.json()["run"]["state"] == "stopped"
+    page.wait_for_timeout(100)
+    expect(page.locator("#run")).to_be_hidden()
+
+
 def test_console_keeps_tab_when_content_is_skipped_to(page: Page, sign_in: SignIn) -> None:
     """H-157: the link of each page led to the first tab; "#%" stopped the page."""
     sign_in("admin")

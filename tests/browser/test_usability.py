@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.held_requests import OPERATION, ORDERS, HeldRequests, make_order
+from tests.browser.held_requests import OPERATION, ORDERS, RUN, HeldRequests, make_order
 from tests.browser.webhook_kit import HEADERS, emit, make_webhook, status
 from tests.live_site import LiveReceiver, eventually
 
 SignIn = Callable[[str], None]
+GERMAN_NUMBERS = """
+Intl.NumberFormat = class extends Intl.NumberFormat {
+  constructor(locale = "de-DE", ...options) { super(locale, ...options); }
+};
+"""
 PHONE: Any = {"width": 360, "height": 640}
 SMALL_PHONE: Any = {"width": 320, "height": 640}
 MARKED = """
@@ -280,6 +285,26 @@ def test_list_selection_is_shown_and_left_by_keys(page: Page, sign_in: SignIn) -
     expect(page.locator("tbody tr", has=gina).locator("+ tr th a")).to_be_focused()
     gina.check()
     expect(all_of_page).to_be_checked()
+
+
+def test_number_of_selected_rows_is_announced(page: Page, sign_in: SignIn) -> None:
+    """H-157: the live region of the list stayed as it was."""
+    sign_in("admin")
+    page.goto("/app/User")
+    page.get_by_label("gina", exact=True).check()
+    expect(page.locator("[data-selected]")).to_have_text("1 selected.")
+    page.get_by_label("gina", exact=True).uncheck()
+    expect(page.locator("[data-selected]")).to_have_text("Select rows to act on them.")
+
+
+def test_numbers_of_scripts_are_written_as_those_of_templates(page: Page, sign_in: SignIn) -> None:
+    """1,234 and 1.234 on one page could be read as two numbers."""
+    sign_in("admin")
+    page.add_init_script(GERMAN_NUMBERS)
+    run = {"run": {**RUN, "total": 9000, "done": 1000}}
+    page.route(f"{OPERATION}webhooks.replayProgress", lambda route: route.fulfill(json=run))
+    page.goto("/app/Webhook%20Delivery")
+    expect(page.locator("#run [data-count]")).to_have_text("1,000 of 9,000")
 
 
 def test_single_keys_can_be_switched_off(page: Page, sign_in: SignIn) -> None:

@@ -39,6 +39,7 @@ def test_user_invitation_shows_link_to_manager(page: Page) -> None:
     check_page(page, "user-invited")
     page.get_by_role("button", name="Done").click()
     expect(page).to_have_url(re.compile(r"/app/User/nina%40example.test$"))
+    expect(page.locator("#flash")).to_have_text("Invited.")
     expect(page.locator("[data-table=roles] tbody input").first).to_have_value("Event Publisher")
     acts = page.locator("#user-acts")
     expect(acts).to_contain_text("The link works until")

@@ -1,6 +1,7 @@
 // Tables that follow the service: only changes are written to the page.
 
-const number = new Intl.NumberFormat();
+import { number } from "./words.js";
+
 export const formatNumber = (value) => number.format(Math.round(value * 10) / 10);
 const today = (at) => at.toDateString() === new Date().toDateString();
 export const formatTime = (ms) => {

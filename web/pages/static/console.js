@@ -6,10 +6,9 @@ import { board, element, focusAction, formatNumber, formatTime, path, write } fr
 import { jobsChanged, showJobs } from "./console_jobs.js";
 import { busy, enable } from "./forms.js";
 import { Graph } from "./graph.js";
-import { counted, sentence } from "./words.js";
+import { counted, number, sentence } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
-const number = new Intl.NumberFormat();
 const graphs = {
   deliveries: new Graph($("graph-deliveries")),
   flight: new Graph($("graph-flight")),
@@ -210,6 +209,7 @@ function receive(name, data) {
     intervalSeconds = view.every;
     show(view);
     if (stream === null) return; // lost meanwhile
+    $("again").hidden = true; // the user is signed in again
     showState(intervalSeconds > 1.5 ? `live, every ${Math.round(intervalSeconds)} s` : "live", "good");
     if (lastRefusal && message.textContent === lastRefusal) message.hidden = true;
     lastRefusal = "";

@@ -1,12 +1,12 @@
 // A line of the last hour, drawn as SVG paths, with the height of its scale and its beginning.
 
+import { number } from "./words.js";
+
 const WIDTH = 240;
 const HEIGHT = 48;
 const HOUR_MS = 3_600_000;
 const SHORTEST_MS = 120_000; // of the axis, while there is less to show
 const STEP_MS = 10_000; // the newest point is written over until so much has passed
-
-const number = new Intl.NumberFormat();
 
 // The next of 1, 2, 5, 10, 20, 50, …, so that a scale rarely changes.
 export function roundUp(value) {

@@ -2,10 +2,10 @@
 // users.
 
 import { call, documentPath, operation } from "./api.js";
-import { ask, warnBeforeLeaving, zone } from "./app.js";
+import { ask, flashNext, warnBeforeLeaving, zone } from "./app.js";
 import { busy, enable } from "./forms.js";
 import { handOver } from "./links.js";
-import { counted } from "./words.js";
+import { counted, number } from "./words.js";
 
 const AT_ONCE = 4;
 const ROLES_OFFERED = 100;
@@ -26,6 +26,7 @@ document.querySelector("[data-invite]")?.addEventListener("click", ({ currentTar
   if (email === null) return;
   const page = `/app/User/${encodeURIComponent(invited.user)}`;
   await handOver("Invited.", invited.link);
+  flashNext("Invited.");
   location.assign(page);
 }));
 
@@ -82,6 +83,9 @@ function updateSelection() {
     all.checked = chosen > 0 && chosen === document.querySelectorAll("#results tbody .pick input").length;
     all.indeterminate = chosen > 0 && !all.checked;
   }
+  const note = document.querySelector("[data-selected]");
+  const text = chosen ? `${number.format(chosen)} selected.` : "Select rows to act on them.";
+  if (note && note.textContent !== text) note.textContent = text; // read out once
   for (const button of document.querySelectorAll("[data-bulk]")) {
     const { verb, button: label = verb, noun } = ACTS[button.dataset.bulk];
     button.disabled = isActing || chosen === 0;
@@ -241,7 +245,7 @@ document.addEventListener("htmx:beforeOnLoad", (event) => {
 // The number of results is announced to screen readers.
 document.addEventListener("htmx:afterSwap", () => {
   const { total, more } = resultSection().dataset;
-  const count = `${more === undefined ? "" : "More than "}${Number(total).toLocaleString()} found.`;
+  const count = `${more === undefined ? "" : "More than "}${number.format(total)} found.`;
   document.getElementById("result-count").textContent = Number(total) ? count : "Nothing found.";
 });
 enable("list");

@@ -4,7 +4,7 @@
 import { operation } from "./api.js";
 import { ask, showProblem } from "./app.js";
 import { busy, enable } from "./forms.js";
-import { counted, sentence } from "./words.js";
+import { counted, number, sentence } from "./words.js";
 
 const LOOK_MS = 1000;
 const LOOK_AFTER_TROUBLE_MS = 5000;
@@ -13,7 +13,6 @@ const CLOSED = "fw-replay-closed";
 
 const panel = document.getElementById("run");
 const part = (name) => panel.querySelector(`[data-${name}]`);
-const number = new Intl.NumberFormat();
 let watchedRun = null; // the id of the run that this page has seen under way
 
 // `["status", "=", "Failed"]` is read as `Status Failed`, with the words of the filters on this page.
@@ -36,7 +35,8 @@ function resultText(run) {
 
 function showRun(run) {
   const live = run.state === "running";
-  if (!live && watchedRun !== run.id && (Date.now() - Date.parse(run.ended) > SHOWN_AFTER_MS || localStorage.getItem(CLOSED) === run.id)) return;
+  if (localStorage.getItem(CLOSED) === run.id) return; // also by a response that was late
+  if (!live && watchedRun !== run.id && Date.now() - Date.parse(run.ended) > SHOWN_AFTER_MS) return;
   panel.hidden = false;
   part("what").textContent = `Replay of all with ${filterText(run.filters)}, started by ${run.user} ${new Date(run.begun).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })}`;
   part("result").href = `/app/replays/${run.id}`;
@@ -68,7 +68,7 @@ async function poll() {
     if (run) showRun(run);
     if (run?.state !== "running") return;
   } catch (error) {
-    if (error.status === 401 || error.status === 403) {
+    if ([401, 403, 409].includes(error.status)) { // it is over, or the page of another user
       if (watchedRun) showProblem(error.message);
       return;
     }

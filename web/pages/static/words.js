@@ -1,6 +1,7 @@
 // Numbers with their nouns, and errors as sentences.
 
-const number = new Intl.NumberFormat();
+// The pages are in English, and their templates write 1,234.5: no number of a page may be read otherwise.
+export const number = new Intl.NumberFormat("en");
 
 // "1 delivery", "2,000 deliveries".
 export const counted = (count, one, more) => `${number.format(count)} ${count === 1 ? one : more}`;
