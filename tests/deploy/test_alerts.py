@@ -348,6 +348,26 @@ ALERT_CASES = {
         {'fw_receiver_notices_total{act="failing",instance="b"}': "0x40 1x20"},
         [],
     ),
+    "a backup that fails": AlertCase(
+        "FwBackupFails",
+        {
+            'node_systemd_unit_state{instance="a",name="fw-backup.service",state="failed"}': (
+                "0x20 1x40"
+            ),
+            'node_systemd_unit_state{instance="a",name="fw.service",state="failed"}': "1x60",
+            'node_systemd_timer_last_trigger_seconds{instance="a",name="fw-backup.timer"}': "0x60",
+        },
+        [{"instance": "a", "name": "fw-backup.service", "state": "failed"}],
+    ),
+    "a timer of backups that has stopped": AlertCase(
+        "FwBackupFails",
+        {
+            'node_systemd_timer_last_trigger_seconds{instance="a",name="fw-backup.timer"}': (
+                "-172000x60"
+            ),
+        },
+        [{"instance": "a", "name": "fw-backup.timer"}],
+    ),
     "stale subscriptions of one node": AlertCase(
         "FwSubscriptionsStale",
         {

@@ -391,6 +391,13 @@ def test_composition_keeps_key_from_database_container() -> None:
     assert services["fw"]["read_only"] is True
 
 
+def test_composition_limits_logs_of_containers() -> None:
+    """Docker's default driver, json-file, never deletes a line."""
+    for service in load("compose.yaml")["services"].values():
+        assert service["logging"]["driver"] == "local"
+        assert set(service["logging"]["options"]) == {"max-size", "max-file"}
+
+
 def test_composition_waits_for_database_and_opens_loopback() -> None:
     services = load("compose.yaml")["services"]
     assert services["fw"]["depends_on"]["database"]["condition"] == "service_healthy"
