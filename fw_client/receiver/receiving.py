@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from fw_client.errors import FwClientError
-from fw_client.receiver.seen import ClaimResult, SeenEvents, SeenInMemory
+from fw_client.receiver.seen import ClaimResult, SeenClaim, SeenEvents, SeenInMemory
 from fw_client.receiver.signatures import (
     TOLERANCE_SECONDS,
     NotAnEvent,
@@ -95,7 +95,7 @@ class WebhookReceiver:
     ) -> None:
         if isinstance(secrets, str) or not secrets:
             raise ValueError("secrets must be a list with at least one secret.")
-        if max_body < 1 or not lease > 0 or tolerance < 0:
+        if max_body < 1 or not lease > 0 or not tolerance >= 0:
             raise ValueError("max_body and lease must be more than 0, tolerance at least 0.")
         self._keys = tuple(signing_key(each) for each in secrets)
         self._handle, self._clock = handle, clock
@@ -113,7 +113,7 @@ class WebhookReceiver:
         """Handle a request in this thread.
 
         Args:
-            headers: with lower-case names.
+            headers: by name, in any case.
             body: as received; None for one that is larger than `max_body`.
 
         Raises: TypeError for a handler that is a coroutine function; the errors of `seen`, which
@@ -167,30 +167,61 @@ class WebhookReceiver:
             return event
         if event.type == TEST_EVENT:
             return ReceiverReply(204)
-        claim = yield Step(partial(self._seen.claim, event.id, self._clock(), self._lease))
+        if not self.is_async:
+            # One step: a thread goes on after its request was cancelled, and settles its own claim.
+            return (yield Step(partial(self._handled_here, event)))  # type: ignore[no-any-return]
+        claim = yield Step(partial(self._claim, event))
         if claim.result is not ClaimResult.CLAIMED:
             return _UNCLAIMED[claim.result]
         status = 204
         try:
-            if self.is_async:
-                yield Step(partial(self._handle, event), awaited=True)
-            else:
-                yield Step(partial(self._handle_plainly, event))
-        except RejectEvent as error:
-            _log.warning("%s (%s) was rejected: %s", event.id, event.type, error)
-            status = 422
-        except Exception:
-            _log.exception("the handler failed with %s (%s)", event.id, event.type)
-            status = 500
-        except BaseException:  # the request was cancelled; a handler in a thread goes on
-            if self.is_async:
-                self._seen.release(event.id, claim.token)
+            yield Step(partial(self._handle, event), awaited=True)
+        except Exception as error:
+            status = self._status_after(event, error)
+        except BaseException:  # the request was cancelled, and the handler with it
+            self._seen.release(event.id, claim.token)
             raise
-        if status == 204:
-            yield Step(partial(self._seen.complete, event.id, claim.token, self._clock()))
-        else:
-            yield Step(partial(self._seen.release, event.id, claim.token))
+        try:
+            yield Step(partial(self._settle, event, claim, status))
+        except Exception:
+            raise
+        except BaseException:  # the thread may not have begun
+            self._settle(event, claim, status)
+            raise
         return ReceiverReply(status)
+
+    def _handled_here(self, event: ReceivedEvent) -> ReceiverReply:
+        """Claim an event, call the plain handler, and settle the claim."""
+        claim = self._claim(event)
+        if claim.result is not ClaimResult.CLAIMED:
+            return _UNCLAIMED[claim.result]
+        status = 204
+        try:
+            self._handle_plainly(event)
+        except Exception as error:
+            status = self._status_after(event, error)
+        except BaseException:  # such as KeyboardInterrupt, or the timeout of a server's worker
+            self._seen.release(event.id, claim.token)
+            raise
+        self._settle(event, claim, status)
+        return ReceiverReply(status)
+
+    def _claim(self, event: ReceivedEvent) -> SeenClaim:
+        return self._seen.claim(event.id, self._clock(), self._lease)
+
+    def _settle(self, event: ReceivedEvent, claim: SeenClaim, status: int) -> None:
+        if status == 204:
+            self._seen.complete(event.id, claim.token, self._clock())
+        else:
+            self._seen.release(event.id, claim.token)
+
+    def _status_after(self, event: ReceivedEvent, error: Exception) -> int:
+        """Log the error of a handler; return the status of the response."""
+        if isinstance(error, RejectEvent):
+            _log.warning("%s (%s) was rejected: %s", event.id, event.type, error)
+            return 422
+        _log.error("the handler failed with %s (%s)", event.id, event.type, exc_info=error)
+        return 500
 
     def _genuine(
         self, headers: Mapping[str, str], body: bytes | None

@@ -78,20 +78,23 @@ def verify(
 
     Args:
         keys: several during a rotation of the secret.
-        headers: with lower-case names.
+        headers: by name, in any case.
         body: the bytes as received.
         now: Unix seconds; the request may be `tolerance` seconds older or newer.
 
     Raises: NotGenuine.
     """
+    headers = {name.lower(): value for name, value in headers.items()}
     name = _header(headers, "webhook-id")
     timestamp = _header(headers, "webhook-timestamp")
     if not (timestamp.isascii() and timestamp.isdigit()):
         raise NotGenuine("webhook-timestamp must be a number of seconds.")
     if abs(now - int(timestamp)) > tolerance:
         raise NotGenuine(f"webhook-timestamp is more than {tolerance:g} s off.")
-    signed = f"{name}.{timestamp}.".encode() + body
-    signatures = headers.get("webhook-signature", "").encode().split(b" ", MAX_SIGNATURES)
+    # Frameworks decode bytes that are not UTF-8 to surrogates, which have no encoding.
+    signed = f"{name}.{timestamp}.".encode(errors="replace") + body
+    given = headers.get("webhook-signature", "").encode(errors="replace")
+    signatures = given.split(b" ", MAX_SIGNATURES)
     genuine = False
     for key in keys:
         expected = b"v1," + base64.b64encode(hmac.digest(key, signed, "sha256"))

@@ -170,6 +170,80 @@ def test_cancelled_request_keeps_claim_while_its_thread_handles() -> None:
     assert asyncio.run(cancelled()).status == 503
 
 
+def test_event_whose_thread_ends_after_its_request_was_cancelled_is_handled_once() -> None:
+    """H-231, H-232: a framework cancels a request whose sender has timed out."""
+    clock, begun, may_end = ManualUnixClock(), threading.Event(), threading.Event()
+    handled: list[str] = []
+
+    def handle(event: ReceivedEvent) -> None:
+        handled.append(event.id)
+        begun.set()
+        may_end.wait(60)
+
+    made = receiver(handle, clock=clock)
+
+    async def cancelled() -> None:
+        request = asyncio.create_task(made.receive_async(signed(), BODY, asyncio.to_thread))
+        await asyncio.to_thread(begun.wait, 60)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        may_end.set()
+
+    asyncio.run(cancelled())  # waits for the thread
+    clock.now += 61
+    assert made.receive(signed(now=int(clock.now)), BODY).status == 204
+    assert handled == ["msg_1"]
+
+
+def test_handler_that_ends_before_its_cancellation_completes_its_claim() -> None:
+    """H-231: the cancellation comes before the thread that records the event has begun."""
+    handle = RecordingAsyncHandler()
+    made = receiver(handle)
+    threads: list[Callable[[], Any]] = []
+
+    async def in_thread(work: Callable[[], Any]) -> Any:
+        threads.append(work)
+        if len(threads) == 2:
+            raise asyncio.CancelledError
+        return work()
+
+    async def cancelled() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await made.receive_async(signed(), BODY, in_thread)
+
+    asyncio.run(cancelled())
+    assert by_await(made).status == 204
+    assert len(handle.events) == 1
+
+
+def test_interrupted_plain_handler_releases_its_claim() -> None:
+    """Such as by the timeout of a server's worker, which is no Exception."""
+    interruptions: list[BaseException] = [KeyboardInterrupt()]
+
+    def handle(event: ReceivedEvent) -> None:
+        if interruptions:
+            raise interruptions.pop()
+
+    made = receiver(handle)
+    with pytest.raises(KeyboardInterrupt):
+        by_call(made)
+    assert by_call(made).status == 204
+
+
+def test_receiver_accepts_header_names_in_any_case() -> None:
+    made = receiver(RecordingHandler())
+    headers = {name.title(): value for name, value in signed().items()}
+    assert made.receive(headers, BODY).status == 204
+
+
+@pytest.mark.parametrize("name", ["webhook-id", "webhook-signature"])
+def test_header_that_is_not_utf8_answers_401(name: str) -> None:
+    """H-230: aiohttp decodes such bytes to surrogates."""
+    headers = {**signed(), name: "v1,\udcff"}
+    assert receiver(RecordingHandler()).receive(headers, BODY).status == 401
+
+
 def test_full_memory_answers_503() -> None:
     seen = SeenInMemory(1)
     seen.claim("msg_other", NOW, 60)
@@ -215,7 +289,14 @@ def test_sync_receiver_refuses_coroutine_handler() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"secrets": []}, {"secrets": SECRET}, {"max_body": 0}, {"lease": 0}, {"tolerance": -1}],
+    [
+        {"secrets": []},
+        {"secrets": SECRET},
+        {"max_body": 0},
+        {"lease": 0},
+        {"tolerance": -1},
+        {"tolerance": float("nan")},
+    ],
 )
 def test_receiver_refuses_unusable_settings(wrong: dict[str, Any]) -> None:
     given: dict[str, Any] = {"secrets": [SECRET], "handle": RecordingHandler(), **wrong}
