@@ -18,14 +18,20 @@ def webhook_view(receiver: WebhookReceiver) -> Callable[[], Response]:
         raise TypeError("Flask needs a handler that is a plain function.")
 
     def receive_webhook() -> Response:
-        length = request.content_length
-        body = None
-        if length is None or length <= receiver.max_body:
-            body = request.stream.read(receiver.max_body + 1)
-        if body is not None and len(body) > receiver.max_body:
-            body = None
+        body = _bounded_body(receiver.max_body)
         headers = {name.lower(): value for name, value in request.headers.items()}
         reply = receiver.receive(headers, body)
         return Response(status=reply.status, headers=dict(reply.headers))
 
     return receive_webhook
+
+
+def _bounded_body(limit: int) -> bytes | None:
+    """Return the request's body, also if the app has read it before; None beyond `limit`."""
+    if request.content_length is not None and request.content_length > limit:
+        return None
+    permitted, one_more = request.max_content_length, limit + 1
+    # Flask ends a chunked body at its maximum without an error.
+    request.max_content_length = one_more if permitted is None else min(one_more, permitted)
+    body = request.get_data()
+    return None if len(body) > limit else body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
@@ -83,6 +84,43 @@ def test_adapter_repeats_failed_event_and_drops_duplicate(post: Post, tmp_path: 
         assert [post(made, BODY, signed() | JSON) for _ in range(3)] == [500, 204, 204]
     assert len(handle.events) == 2
     assert threads == {post is by_flask}
+
+
+def test_flask_adapter_receives_body_that_the_app_has_read() -> None:
+    """Such as by a hook that logs each request; the signature did not match an empty body."""
+    app = flask_library.Flask("tests")
+    app.before_request(lambda: flask_library.request.get_json() and None)
+    view = flask.webhook_view(receiver(RecordingHandler()))
+    app.add_url_rule("/webhooks", view_func=view, methods=["POST"])
+    assert post_flask(app, BODY, {**JSON, **signed()}) == 204
+
+
+def test_flask_adapter_stops_reading_chunked_body_at_limit() -> None:
+    """H-230."""
+    app = flask_library.Flask("tests")
+    view = flask.webhook_view(receiver(RecordingHandler(), max_body=1000))
+    app.add_url_rule("/webhooks", view_func=view, methods=["POST"])
+    response = app.test_client().post(
+        "/webhooks",
+        input_stream=EndlessBody(),
+        headers={**signed(), "transfer-encoding": "chunked"},
+        environ_overrides={"wsgi.input_terminated": True},
+    )
+    assert response.status_code == 413
+
+
+class EndlessBody(io.RawIOBase):
+    """A body without an end."""
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return 0
+
+    def readinto(self, buffer: Any) -> int:
+        buffer[:] = b"x" * len(buffer)
+        return len(buffer)
 
 
 @pytest.mark.parametrize("post", ASYNC)
