@@ -56,7 +56,7 @@ def _nothing(answer: object) -> None:
     return None
 
 
-def _session_id(headers: Mapping[str, str]) -> str:
+def _session_id(headers: Mapping[str, str], _: object) -> str:
     match = _SID.search(headers["set-cookie"])
     if match is None:
         raise ValueError("the response does not set the cookie sid")
@@ -85,7 +85,7 @@ def sign_in(user: str, password: str) -> Call[str]:
     """Return the call for a sign-in; its result is the session's id, from the cookie. It is
     repeatable, because a second session is harmless."""
     body = encode({"usr": user, "pwd": password})
-    return Call("POST", "/api/login", _same, True, body, read_headers=_session_id)
+    return Call("POST", "/api/login", _same, True, body, read_answer=_session_id)
 
 
 def sign_out() -> Call[None]:
@@ -199,14 +199,21 @@ _NOT_FOUND: Final = frozenset({"NotFoundError"})
 
 
 def _resource(doctype: str, name: str | None = None, act: str = "") -> str:
-    path = f"/api/resource/{quote(doctype, safe='')}"
+    path = f"/api/resource/{_segment(doctype)}"
     if name is not None:
-        path += f"/{quote(name, safe='')}"
+        path += f"/{_segment(name)}"
     return f"{path}/{act}" if act else path
+
+
+def _segment(text: str) -> str:
+    """Return a text as one segment of a path. Dots alone would name another path."""
+    return quote(text, safe="") if text.strip(".") else text.replace(".", "%2E")
 
 
 def _data(answer: Any) -> Document:
     document: Document = answer["data"]
+    if not isinstance(document, dict):
+        raise TypeError("a document must be an object")
     return document
 
 
@@ -285,8 +292,12 @@ def export_document(doctype: str, name: str) -> Call[Document]:
 def emit_batch(batch: EventBatch) -> Call[list[EmitResult]]:
     """Repeatable: if the request was carried out before, the result of each event is that its key
     is known."""
+
+    def read(headers: Mapping[str, str], answer: Any) -> list[EmitResult]:
+        return batch.results(answer, headers.get("x-request-id"))
+
     path = _SERVICES + "webhooks.emitMany"
-    return Call("POST", path, batch.results, repeatable=True, body=batch.body)
+    return Call("POST", path, batch.results, True, batch.body, read_answer=read)
 
 
 def replay(delivery: str) -> Call[QueuedReplay]:
@@ -461,4 +472,4 @@ def cancel_job(job: int) -> Call[None]:
 
 def function(path: str, arguments: Mapping[str, Any], repeatable: bool) -> Call[Any]:
     body = encode(dict(arguments))
-    return Call("POST", _METHOD + quote(path, safe=""), _same, repeatable, body)
+    return Call("POST", _METHOD + _segment(path), _same, repeatable, body)

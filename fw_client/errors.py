@@ -70,7 +70,10 @@ class ApiError(FwClientError):
     ) -> None:
         self.status, self.code, self.message = status, code, message
         self.extra, self.request_id, self.retry_after = dict(extra), request_id, retry_after
-        super().__init__(f"{message} ({status} {code}, request {request_id})")
+        kind = f"{status} {code}" if code else str(status)
+        super().__init__(
+            f"{message} ({kind}, request {request_id})" if request_id else f"{message} ({kind})"
+        )
 
     @property
     def field(self) -> str | None:
@@ -80,7 +83,8 @@ class ApiError(FwClientError):
 
 
 class BadCall(ApiError):
-    """400, 405, 413, 415: the request is malformed or too large; `field` names the argument."""
+    """400, 405, 413, 414, 415, 431: the request is malformed or too large; `field` names the
+    argument."""
 
 
 class Unauthenticated(ApiError):
@@ -129,15 +133,32 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = MappingProxyType(
         408: Unavailable,
         409: Conflict,
         413: BadCall,
+        414: BadCall,
         415: BadCall,
         422: Invalid,
         429: RateLimited,
+        431: BadCall,
         500: ServiceDefect,
         502: Unavailable,
         503: Unavailable,
         504: Unavailable,
     }
 )
+_TOO_LONG: Final = "The URL is too long: give fewer or shorter filters."
+_UNAVAILABLE: Final = "The service is not available: a proxy has answered in its place."
+_WITHOUT_ENVELOPE: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        408: _UNAVAILABLE,
+        413: "The request is larger than a proxy before the service permits.",
+        414: _TOO_LONG,
+        429: "A proxy before the service refuses further requests for the moment.",
+        431: _TOO_LONG,
+        502: _UNAVAILABLE,
+        503: _UNAVAILABLE,
+        504: _UNAVAILABLE,
+    }
+)
+"""The messages of answers without the service's envelope."""
 
 
 def api_error(
@@ -161,7 +182,7 @@ def api_error(
     return kind(
         status,
         code,
-        str(details.get("message", "The answer is not from fw.")),
+        str(details.get("message", _WITHOUT_ENVELOPE.get(status, "The answer is not from fw."))),
         extra if isinstance(extra, dict) else {},
         request_id,
         retry_after,

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from fw_client import calls
 from fw_client.calls import ChangeJobs, Filters
 from fw_client.errors import FwClientError, Invalid
-from fw_client.events import EmitInterrupted, Event, EventBatch, batches
+from fw_client.events import EmitInterrupted, Event, EventBatch, EventBatches
 from fw_client.listing import ListPosition
 from fw_client.models import (
     ApiKeyInfo,
@@ -184,10 +184,11 @@ class WebhookCalls:
             key: the idempotency key: a Webhook receives each key once. By default the client
                 generates one, so that its own retries emit the event once.
 
-        Raises: Invalid for a reserved or malformed name, Forbidden without the role.
+        Raises: Invalid for a reserved or malformed name, Forbidden without the role, TypeError or
+            ValueError for data that JSON cannot express.
         """
         event = Event(name, data, reference) if key is None else Event(name, data, reference, key)
-        (batch,) = batches([event])
+        (batch,) = EventBatches([event])
         (result,) = self._emit(batch)
         if isinstance(result, EventRefused):
             raise result.error
@@ -198,14 +199,22 @@ class WebhookCalls:
 
         A refused event does not prevent the others from being recorded.
 
-        Raises: EmitInterrupted if a request fails permanently; it has the results so far.
+        Raises: EmitInterrupted if a request fails permanently; it has the results so far. An error
+            of the iterable, and TypeError or ValueError for an event that JSON cannot express, is
+            raised as it is if no request was sent before, else as the cause of EmitInterrupted.
         """
         results: list[EmitResult] = []
-        for batch in batches(events):
-            try:
+        taken = EventBatches(events)
+        sending: tuple[Event, ...] = ()
+        try:
+            for batch in taken:
+                sending = batch.events
                 results += self._emit(batch)
-            except FwClientError as error:
-                raise EmitInterrupted(results, batch.events) from error
+                sending = ()
+        except Exception as error:
+            if not results and not sending:
+                raise
+            raise EmitInterrupted(results, [*sending, *taken.waiting]) from error
         return results
 
     def _emit(self, batch: EventBatch) -> list[EmitResult]:
@@ -214,8 +223,11 @@ class WebhookCalls:
         try:
             return self._client.run(calls.emit_batch(batch))
         except FwClientError as error:
-            if not batch.must_be_split(error):
+            refusal = batch.refusal(error)
+            if refusal is None:
                 raise
+        if len(batch.events) == 1:
+            return [EventRefused(batch.events[0].key, refusal)]
         first, second = batch.halves()
         return [*self._emit(first), *self._emit(second)]
 
@@ -292,7 +304,9 @@ class WebhookCalls:
     ) -> Iterator[AttemptInfo]:
         """Iterate over all matching attempts, filtered as by `attempts`, newest first.
 
-        Attempts that end meanwhile are not included.
+        Attempts that end meanwhile are not included. With `response_status` or `error`, and for
+        successes with `webhook`, the service searches only the newest 5,000; use `since` and
+        `until` to reach older ones.
         """
         conditions = calls.AttemptConditions(webhook, result, response_status, error, since, until)
         current = self._client.run(calls.attempts(conditions, page, None))

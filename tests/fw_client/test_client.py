@@ -14,85 +14,20 @@ import httpx
 import pytest
 
 from fw_client import (
-    ApiError,
     AsyncFwClient,
-    EmitInterrupted,
-    Event,
-    EventEmitted,
-    EventRefused,
     FwClient,
     NotReached,
     RetryPolicy,
     Unauthenticated,
 )
-
-URL = "http://127.0.0.1:8000"
-AT_ONCE = RetryPolicy(attempts=3, first_seconds=0, longest_seconds=1)
-PROFILE = {"name": "ada", "email": "", "fullName": "Ada", "language": "", "roles": []}
-SIGNED_OUT = {"error": {"type": "AuthenticationError", "message": "Sign in first."}}
-Answer = httpx.Response | Exception
-
-
-class ScriptedService:
-    """Responds as fw does, with sessions that a test can end, and with given responses."""
-
-    def __init__(self, *answers: Answer | Callable[[httpx.Request], httpx.Response]) -> None:
-        self.requests: list[httpx.Request] = []
-        self.answers = list(answers)
-        self.live: set[str] = set()
-        self.sign_ins = 0
-        self._lock = threading.Lock()
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        with self._lock:
-            self.requests.append(request)
-            return self._answer(request)
-
-    def _answer(self, request: httpx.Request) -> httpx.Response:
-        path = request.url.path
-        if path == "/api/login":
-            if json.loads(request.content)["pwd"] != "right":
-                return httpx.Response(401, json=SIGNED_OUT)
-            self.sign_ins += 1
-            sid = f"s{self.sign_ins}"
-            self.live.add(sid)
-            return httpx.Response(200, json={"ok": True}, headers={"set-cookie": f"sid={sid}; x"})
-        if path == "/api/logout":
-            self.live.discard(sid_of(request))
-            return httpx.Response(200, json={"ok": True})
-        if self.answers:
-            answer = self.answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer if isinstance(answer, httpx.Response) else answer(request)
-        if "authorization" not in request.headers and sid_of(request) not in self.live:
-            return httpx.Response(401, json=SIGNED_OUT)
-        return httpx.Response(200, json=PROFILE)
-
-    @property
-    def paths(self) -> list[str]:
-        return [request.url.path.rpartition("/")[2] for request in self.requests]
-
-
-def sid_of(request: httpx.Request) -> str:
-    cookie: str = request.headers.get("cookie", "")
-    return cookie.removeprefix("sid=")
-
-
-def recorded(request: httpx.Request) -> httpx.Response:
-    """Answer a batch of events: each is recorded."""
-    keys = [each["options"]["key"] for each in json.loads(request.content)["events"]]
-    return httpx.Response(200, json={"events": [{"deliveries": [f"msg_{key}"]} for key in keys]})
-
-
-def client(service: ScriptedService, **settings: Any) -> FwClient:
-    given: dict[str, Any] = {"key": "fwk_k"} if "user" not in settings else {}
-    http = httpx.Client(transport=httpx.MockTransport(service))
-    return FwClient(URL, retries=AT_ONCE, http=http, **(given | settings))
-
-
-def by_password(service: ScriptedService, password: str = "right") -> FwClient:
-    return client(service, user="ada", password=password)
+from tests.fw_client.scripted_service import (
+    PROFILE,
+    SIGNED_OUT,
+    URL,
+    ScriptedService,
+    by_password,
+    client,
+)
 
 
 def test_client_signs_in_at_first_call() -> None:
@@ -270,48 +205,6 @@ def test_call_is_repeated_only_if_declared_repeatable() -> None:
     assert json.loads(service.requests[1].content) == {"name": "SO-1"}
 
 
-def test_emit_is_repeated_with_same_key() -> None:
-    service = ScriptedService(httpx.ReadTimeout("slow"), recorded)
-    made = client(service).webhooks.emit("order.paid", {"n": 1})
-    first, second = service.requests
-    assert first.content == second.content
-    assert made == EventEmitted(made.key, (f"msg_{made.key}",))
-
-
-def test_refused_emit_raises_api_error() -> None:
-    refusal = {"type": "ValidationError", "message": "No.", "extra": {"field": "name"}}
-    service = ScriptedService(httpx.Response(200, json={"events": [{"error": refusal}]}))
-    with pytest.raises(ApiError) as refused:
-        client(service).webhooks.emit("doc.on_insert", {})
-    assert refused.value.field == "name"
-
-
-def test_emit_many_sends_batches() -> None:
-    service = ScriptedService(recorded, recorded, recorded)
-    events = [Event("order.paid", {}, key=str(n)) for n in range(2001)]
-    results = client(service).webhooks.emit_many(iter(events))
-    assert [each.key for each in results] == [str(n) for n in range(2001)]
-    assert len(service.requests) == 3
-
-
-def test_emit_interrupted_has_results_and_unknown_events() -> None:
-    service = ScriptedService(recorded, *[httpx.ReadTimeout("slow")] * 3)
-    events = [Event("order.paid", {}, key=str(n)) for n in range(1500)]
-    with pytest.raises(EmitInterrupted) as interrupted:
-        client(service).webhooks.emit_many(events)
-    assert len(interrupted.value.results) == 1000
-    assert interrupted.value.unknown == tuple(events[1000:])
-    assert isinstance(interrupted.value.__cause__, NotReached)
-
-
-def test_emit_many_refuses_only_too_large_event() -> None:
-    service = ScriptedService(recorded)
-    events = [Event("order.paid", {"text": "x" * 5_000_000}), Event("order.paid", {})]
-    first, second = client(service).webhooks.emit_many(events)
-    assert isinstance(first, EventRefused)
-    assert isinstance(second, EventEmitted)
-
-
 def test_client_follows_no_redirect() -> None:
     service = ScriptedService(
         httpx.Response(307, headers={"location": "https://elsewhere.example/"})
@@ -340,18 +233,3 @@ def test_given_httpx_client_stays_open_and_sends_no_cookie() -> None:
     http = httpx.Client(transport=httpx.MockTransport(service), cookies={"sid": "other"})
     FwClient(URL, key="fwk_k", http=http).profile()
     assert "cookie" not in service.requests[0].headers
-
-
-def test_emit_many_splits_batch_that_records_too_much() -> None:
-    """The service counts the Webhooks; the client sends the batch in halves (B-88)."""
-    refusal = {"type": "ValidationError", "message": "Too many.", "extra": {"field": "events"}}
-    too_many = httpx.Response(422, json={"error": refusal})
-    service = ScriptedService(too_many, recorded, too_many, recorded, recorded)
-    events = [Event("order.paid", {}, key=str(n)) for n in range(10)]
-    results = client(service).webhooks.emit_many(events)
-    assert [each.key for each in results] == [str(n) for n in range(10)]
-    sizes = [len(json.loads(each.content)["events"]) for each in service.requests]
-    assert sizes == [10, 5, 5, 2, 3]
-    service = ScriptedService(httpx.Response(422, json={"error": refusal}))
-    with pytest.raises(EmitInterrupted):
-        client(service).webhooks.emit_many(events[:1])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fw_client.errors import BadCall, Invalid
-from fw_client.events import MAX_BYTES, Event, EventBatch, batches
+from fw_client.errors import BadCall, Invalid, Unavailable
+from fw_client.events import MAX_BYTES, Event, EventBatch, EventBatches
 from fw_client.models import EventEmitted, EventRefused
 
 MIB = 1024 * 1024
@@ -32,28 +32,28 @@ def test_event_as_json_has_form_of_service() -> None:
 
 
 def test_batches_hold_a_thousand_events() -> None:
-    made = list(batches(event() for _ in range(2001)))
+    made = list(EventBatches(event() for _ in range(2001)))
     assert [len(each.events) for each in made] == [1000, 1000, 1]
     assert len(json.loads(made[0].body or b"")["events"]) == 1000
 
 
 def test_batches_are_never_larger_than_a_request_may_be() -> None:
-    made = list(batches(event(MIB - 100) for _ in range(9)))
+    made = list(EventBatches(event(MIB - 100) for _ in range(9)))
     assert [len(each.events) for each in made] == [4, 4, 1]
     assert all(len(each.body or b"") <= MAX_BYTES for each in made)
 
 
 def test_batch_may_be_exactly_as_large_as_request() -> None:
-    (small,) = batches([event()])
+    (small,) = EventBatches([event()])
     room = MAX_BYTES - len(small.body or b"")
-    (full,) = batches([event(room)])
+    (full,) = EventBatches([event(room)])
     assert len(full.body or b"") == MAX_BYTES
-    (over,) = batches([event(room + 1)])
+    (over,) = EventBatches([event(room + 1)])
     assert over.body is None
 
 
 def test_too_large_event_is_refused_in_its_position() -> None:
-    made = list(batches([event(key="a"), event(5 * MIB, "b"), event(key="c")]))
+    made = list(EventBatches([event(key="a"), event(5 * MIB, "b"), event(key="c")]))
     assert [[each.key for each in batch.events] for batch in made] == [["a"], ["b"], ["c"]]
     (refused,) = next(each for each in made if each.body is None).too_large()
     assert isinstance(refused, EventRefused)
@@ -61,21 +61,21 @@ def test_too_large_event_is_refused_in_its_position() -> None:
 
 
 def test_empty_list_of_events_makes_no_batch() -> None:
-    assert list(batches([])) == []
+    assert list(EventBatches([])) == []
 
 
 def test_event_data_that_is_not_json_is_refused() -> None:
     with pytest.raises(ValueError, match="JSON"):
-        list(batches([Event("order.paid", {"n": float("nan")})]))
+        list(EventBatches([Event("order.paid", {"n": float("nan")})]))
     with pytest.raises(TypeError):
-        list(batches([Event("order.paid", {"n": object()})]))
+        list(EventBatches([Event("order.paid", {"n": object()})]))
 
 
 def test_event_that_is_a_dict_is_refused() -> None:
     """`fw.webhooks.emit_many` of an app takes dicts."""
     events: list[Any] = [{"name": "order.paid", "data": {}}]
     with pytest.raises(TypeError, match=r"^events must contain Event objects, not dict$"):
-        list(batches(events))
+        list(EventBatches(events))
 
 
 def test_results_are_those_of_the_events_in_order() -> None:
@@ -92,15 +92,60 @@ def test_results_are_those_of_the_events_in_order() -> None:
     assert (third.key, third.error.field) == ("c", "name")
 
 
-def test_batch_is_split_only_for_too_many_deliveries() -> None:
-    """A single event cannot be split, and another refusal concerns the request as a whole."""
-    two, one = batches([event()] * 2), batches([event()])
-    (several,), (single,) = two, one
+def test_refusal_is_only_an_error_about_the_events() -> None:
+    """Another error concerns the request as a whole."""
+    (batch,) = EventBatches([event()] * 2)
     too_many = Invalid(422, "ValidationError", "Too many.", {"field": "events"})
-    assert several.must_be_split(too_many)
-    assert not single.must_be_split(too_many)
-    assert not several.must_be_split(Invalid(422, "ValidationError", "No.", {"field": "name"}))
-    assert not several.must_be_split(BadCall(400, "BadRequestError", "No.", {"field": "events"}))
+    too_deep = BadCall(400, "BadRequestError", "Nested too deeply.")
+    for error in (too_many, too_deep, BadCall(413, "", "Too large for a proxy.")):
+        assert batch.refusal(error) is error
+    for other in (
+        Invalid(422, "ValidationError", "No.", {"field": "name"}),
+        BadCall(400, "", "Of a proxy."),
+        Unavailable(503, "", "Later."),
+    ):
+        assert batch.refusal(other) is None
+
+
+@pytest.mark.parametrize("key", [None, 5])
+def test_event_key_that_is_no_text_is_refused(key: Any) -> None:
+    """H-225: with null the service would record the event again at each repetition."""
+    with pytest.raises(TypeError, match=r"^key must be text"):
+        Event("order.paid", {}, key=key)
+
+
+@pytest.mark.parametrize("data", [None, "ab", ["ab"]])
+def test_event_data_that_is_no_mapping_is_refused(data: Any) -> None:
+    with pytest.raises(TypeError, match=r"^data must be a mapping"):
+        Event("order.paid", data)
+
+
+def test_deeply_nested_event_is_refused() -> None:
+    data: dict[str, Any] = {}
+    for _ in range(100_000):
+        data = {"a": data}
+    with pytest.raises(ValueError, match="nested too deeply"):
+        list(EventBatches([Event("order.paid", data)]))
+
+
+def test_unusable_event_is_named_by_a_note() -> None:
+    with pytest.raises(TypeError) as caught:
+        list(EventBatches([Event("order.paid", {"n": object()}, key="SO-7")]))
+    assert "the key SO-7" in caught.value.__notes__[0]
+
+
+def test_full_batch_takes_no_further_event() -> None:
+    """H-226: an event that was taken for the next batch would be lost with a failed request."""
+    events = iter([event(key=str(n)) for n in range(1001)])
+    next(iter(EventBatches(events)))
+    assert next(events).key == "1000"
+
+
+def test_event_taken_for_the_next_batch_is_waiting() -> None:
+    made = EventBatches(event(3 * MIB, key) for key in "abc")
+    batch = next(iter(made))
+    assert [each.key for each in batch.events] == ["a"]
+    assert [each.key for each in made.waiting] == ["b"]
 
 
 def test_results_of_wrong_number_are_refused() -> None:

@@ -80,6 +80,35 @@ def test_foreign_response_raises_unexpected_answer(status: int, body: bytes) -> 
     assert error.status == status
 
 
+@pytest.mark.parametrize("status", [401, 403, 404, 409, 422, 500, 521])
+def test_foreign_error_raises_unexpected_answer(status: int) -> None:
+    """H-222: a program that handles NotFound must not take a wrong URL for a missing document."""
+    error = error_of(HttpAnswer(status, {}, b"<html>"))
+    assert isinstance(error, UnexpectedAnswer)
+    assert error.status == status
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (408, errors.Unavailable), (413, errors.BadCall), (414, errors.BadCall),
+        (429, errors.RateLimited), (431, errors.BadCall), (502, errors.Unavailable),
+        (503, errors.Unavailable), (504, errors.Unavailable),
+    ],
+)  # fmt: skip
+def test_foreign_error_of_a_clear_status_has_its_class(
+    status: int, kind: type[errors.ApiError]
+) -> None:
+    error = error_of(HttpAnswer(status, {}, b"<html>"))
+    assert isinstance(error, kind)
+    assert str(error).endswith(f" ({status})")
+
+
+def test_document_that_is_no_object_raises_unexpected_answer() -> None:
+    with pytest.raises(UnexpectedAnswer):
+        result(calls.get_document("Note", "a"), HttpAnswer(200, {}, b'{"data": []}'), False)
+
+
 @pytest.mark.parametrize("page", [b"[1]", b'"text"', b"7", b'{"sessions": [7]}', NESTED])
 def test_foreign_list_raises_unexpected_answer(page: bytes) -> None:
     with pytest.raises(UnexpectedAnswer):
@@ -100,6 +129,18 @@ def test_pickled_error_keeps_its_fields(error: errors.FwClientError) -> None:
     copied = pickle.loads(pickle.dumps(error))
     assert type(copied) is type(error)
     assert (str(copied), vars(copied)) == (str(error), vars(error))
+
+
+@pytest.mark.parametrize(
+    ("until", "seconds"),
+    [("Fri, 31 Dec 1999 23:59:59 GMT", 59), ("Fri, 31 Dec 1999 23:58:59 GMT", 0)],
+)
+def test_retry_after_date_counts_from_the_date_of_the_answer(until: str, seconds: float) -> None:
+    """H-224."""
+    headers = {"retry-after": until, "date": "Fri, 31 Dec 1999 23:59:00 GMT"}
+    error = error_of(HttpAnswer(503, headers, b""))
+    assert isinstance(error, errors.Unavailable)
+    assert error.retry_after == seconds
 
 
 @pytest.mark.parametrize("text", ["Fri, 31 Dec 1999 23:59:59 GMT", "\u00b2", "-1", ""])
@@ -130,6 +171,13 @@ def test_names_are_quoted_in_paths() -> None:
     assert calls.get_document("Sales Order", "a/b?#ü").target == (
         "/api/resource/Sales%20Order/a%2Fb%3F%23%C3%BC"
     )
+
+
+@pytest.mark.parametrize(("name", "segment"), [(".", "%2E"), ("..", "%2E%2E"), ("a.b", "a.b")])
+def test_dots_alone_stay_one_segment_of_the_path(name: str, segment: str) -> None:
+    """Otherwise `get("Note", ".")` returned the list of Notes."""
+    request = http_request(ClientSettings(LOCAL), calls.get_document("Note", name), None, "r1")
+    assert request.url.raw_path.decode() == f"/api/resource/Note/{segment}"
 
 
 def test_http_request_has_key_or_cookie_with_csrf_header() -> None:
