@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
@@ -72,7 +73,9 @@ class AsyncFwClient:
     ) -> None:
         self._settings = ClientSettings(url, key, user, password, timeout, retries, allow_http)
         self._owns_http = http is None
-        self._http = httpx.AsyncClient() if http is None else http
+        self._http = self._new_http() if http is None else http
+        self._inherited: list[httpx.AsyncClient] = []
+        self._process = os.getpid()
         self._session: str | None = None
         self._sign_in_lock = async_library.LibraryLock()
         self.documents = AsyncDocumentCalls(self)
@@ -102,6 +105,7 @@ class AsyncFwClient:
 
         A service that cannot be reached keeps the session until it expires.
         """
+        self._leave_parent()
         session, self._session = self._session, None
         try:
             if session is not None:
@@ -110,6 +114,24 @@ class AsyncFwClient:
         finally:
             if self._owns_http:
                 await self._http.aclose()
+
+    def _new_http(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(trust_env=self._settings.trust_env)
+
+    def _leave_parent(self) -> None:
+        """Leave connections and session to the parent, if this process was forked from it.
+
+        Two processes that share a connection read each other's answers. The parent's client is kept
+        without being closed, because closing a TLS connection would end it for the parent too.
+        """
+        if self._process == os.getpid():
+            return
+        if self._owns_http:
+            self._inherited.append(self._http)
+            self._http = self._new_http()
+        self._session = None
+        self._sign_in_lock = async_library.LibraryLock()  # a thread of the parent may hold the old
+        self._process = os.getpid()
 
     async def profile(self) -> UserProfile:
         """Return the account as which the client acts."""
@@ -171,6 +193,7 @@ class AsyncFwClient:
 
     async def _session_after(self, ended: str | None) -> str | None:
         """Return a session other than `ended`; None for a client that has no password."""
+        self._leave_parent()
         user, password = self._settings.user, self._settings.password
         if user is None or password is None:
             return None
@@ -192,7 +215,10 @@ class AsyncFwClient:
                 if wait is None:
                     outcome = await self._outcome(call, session, request_id)
                 else:
-                    _log.info("%s %s is sent again in %.1f s", call.method, call.path, wait)
+                    reason = "" if outcome is None else outcome.reason
+                    _log.info(
+                        "%s %s is sent again in %.1f s: %s", call.method, call.path, wait, reason
+                    )
                     await async_library.sleep(wait)
                     outcome = None
                 wait = steps.send(outcome)
@@ -207,5 +233,5 @@ class AsyncFwClient:
         try:
             response = await self._http.send(request, auth=None, follow_redirects=False)
         except httpx.RequestError as error:
-            return no_answer(error)
+            return no_answer(error, request.url.host)
         return http_answer(response)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import math
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +18,7 @@ from fw_client.wire import Call, HttpAnswer, NoAnswer
 
 CONNECT_SECONDS: Final = 5.0
 DEFAULT_SECONDS: Final = 30.0
+_KEY: Final = re.compile(r"[!-~]+")
 _UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 
 
@@ -40,8 +43,21 @@ class ClientSettings:
             raise ValueError("Give user and password together.")
         if self.key is not None and self.user is not None:
             raise ValueError("Give an API key, or user and password, not both.")
-        if not self.timeout > 0:
-            raise ValueError("timeout must be more than 0 seconds.")
+        if self.key is not None and not _KEY.fullmatch(self.key):
+            # httpx would name the key in its error, such as one read from a file with a line end
+            raise ValueError("key must be an API key: ASCII characters without white space.")
+        timeout: object = self.timeout
+        if not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+            raise ValueError("timeout must be a finite number of seconds, more than 0.")
+
+    @property
+    def trust_env(self) -> bool:
+        """Whether the proxies and certificates of the environment may be used.
+
+        Over http to this machine they may not: a proxy on another machine could read the key.
+        """
+        parts = urlsplit(self.url)
+        return parts.scheme == "https" or not _is_loopback(parts.hostname or "")
 
 
 def _check_url(url: str, allow_http: bool) -> None:
@@ -85,6 +101,8 @@ def http_request(
     """Return the request of a call, with the caller's key, or the session's cookie.
 
     It is built without the httpx client's state, so that none of its cookies are sent.
+
+    Raises: ValueError for a URL that is too long.
     """
     headers = {"user-agent": _agent(), "accept": "application/json", "x-request-id": request_id}
     if settings.key is not None:
@@ -97,13 +115,19 @@ def http_request(
         headers["content-type"] = "application/json"
     connect = min(CONNECT_SECONDS, settings.timeout)
     timeout = httpx.Timeout(settings.timeout, connect=connect)
-    return httpx.Request(
-        call.method,
-        settings.url.rstrip("/") + call.target,
-        headers=headers,
-        content=call.body,
-        extensions={"timeout": timeout.as_dict()},
-    )
+    try:
+        return httpx.Request(
+            call.method,
+            settings.url.rstrip("/") + call.target,
+            headers=headers,
+            content=call.body,
+            extensions={"timeout": timeout.as_dict()},
+        )
+    except httpx.InvalidURL as error:
+        raise ValueError(
+            f"{call.method} {call.path[:200]} cannot be sent: {error}. Give fewer or shorter "
+            "filters."
+        ) from None
 
 
 def http_answer(response: httpx.Response) -> HttpAnswer:
@@ -111,7 +135,9 @@ def http_answer(response: httpx.Response) -> HttpAnswer:
     return HttpAnswer(response.status_code, dict(response.headers), response.content)
 
 
-def no_answer(error: httpx.RequestError) -> NoAnswer:
-    """Return the error for a request without a response."""
-    problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def no_answer(error: httpx.RequestError, host: str) -> NoAnswer:
+    """Return the error for a request without a response of `host`."""
+    problem = f"{host}: {type(error).__name__}"
+    if str(error):
+        problem += f": {error}"
     return NoAnswer(problem, sent=not isinstance(error, _UNSENT))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import socket
 import threading
 from collections.abc import Callable
 from datetime import datetime
@@ -233,3 +235,86 @@ def test_given_httpx_client_stays_open_and_sends_no_cookie() -> None:
     http = httpx.Client(transport=httpx.MockTransport(service), cookies={"sid": "other"})
     FwClient(URL, key="fwk_k", http=http).profile()
     assert "cookie" not in service.requests[0].headers
+
+
+def test_retry_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "fw_client")
+    client(ScriptedService(httpx.ReadError("reset"), httpx.Response(503))).profile()
+    assert [record.getMessage().rpartition(" s: ")[2] for record in caplog.records] == [
+        "127.0.0.1: ReadError: reset",
+        "the answer was 503",
+    ]
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_client_of_this_machine_uses_no_proxy_of_the_environment(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H-228: a proxy on another machine would read the key."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.create_server(("", 0)) as closed:
+        proxy.settimeout(0)
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        url = f"http://{host}:{closed.getsockname()[1]}"
+        closed.close()
+        once = RetryPolicy(attempts=1)
+        with pytest.raises(NotReached), FwClient(url, key="fwk_k", retries=once, timeout=5) as fw:
+            fw.profile()
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
+
+
+def test_forked_process_opens_its_own_connection() -> None:
+    """H-221: two processes on one connection would read each other's answers."""
+    body = json.dumps(PROFILE).encode()
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        service.settimeout(60)
+        url = f"http://127.0.0.1:{service.getsockname()[1]}"
+        with FwClient(url, key="fwk_k", timeout=60) as fw:
+            first = _answered(service, answer, fw.profile)
+            child = os.fork()
+            if not child:
+                os._exit(_status_of(fw.profile))
+            second, _ = service.accept()
+            second.recv(65536)
+            second.sendall(answer)
+            assert os.waitpid(child, 0)[1] == 0
+            first.close()
+            second.close()
+
+
+def _answered(service: socket.socket, answer: bytes, call: Callable[[], object]) -> socket.socket:
+    """Make a call, and answer it; return its connection, which stays open."""
+    caller = threading.Thread(target=call)
+    caller.start()
+    connection, _ = service.accept()
+    connection.recv(65536)
+    connection.sendall(answer)
+    caller.join(60)
+    return connection
+
+
+def _status_of(call: Callable[[], object]) -> int:
+    try:
+        call()
+    except BaseException:
+        return 1
+    return 0
+
+
+def test_forked_process_signs_in_for_itself() -> None:
+    """H-221: ending its session would end that of its parent."""
+    service = ScriptedService()
+    with by_password(service) as ada:
+        ada.profile()
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            failed = _status_of(ada.close)
+            os.write(writer, json.dumps(service.paths).encode())
+            os._exit(failed)
+        assert os.waitpid(child, 0)[1] == 0
+        assert json.loads(os.read(reader, 65536)) == ["login", "core.services.profile.getMyProfile"]
+        os.close(reader)
+        os.close(writer)

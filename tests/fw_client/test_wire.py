@@ -180,6 +180,12 @@ def test_dots_alone_stay_one_segment_of_the_path(name: str, segment: str) -> Non
     assert request.url.raw_path.decode() == f"/api/resource/Note/{segment}"
 
 
+def test_too_long_url_is_refused_with_advice() -> None:
+    listed = calls.list_documents("Note", [("name", "in", ["x" * 70_000])], None, None, 20, 0)
+    with pytest.raises(ValueError, match="shorter filters"):
+        http_request(ClientSettings(LOCAL), listed, None, "r1")
+
+
 def test_http_request_has_key_or_cookie_with_csrf_header() -> None:
     by_key = http_request(ClientSettings(LOCAL, KEY), calls.replay("msg_1"), None, "r1")
     assert by_key.headers["authorization"] == f"Bearer {KEY}"
@@ -206,11 +212,17 @@ def test_http_request_has_key_or_cookie_with_csrf_header() -> None:
         (LOCAL, {"password": "a"}),
         (LOCAL, {"key": KEY, "user": "a", "password": "b"}),
         (LOCAL, {"timeout": 0}),
+        (LOCAL, {"timeout": None}),
+        (LOCAL, {"timeout": float("inf")}),
+        (LOCAL, {"key": ""}),
+        (LOCAL, {"key": KEY + "\n"}),
+        (LOCAL, {"key": "fwk_\u00fc"}),
     ],
 )
 def test_client_settings_refuse_unusable_values(url: str, more: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(ValueError, match=r".") as caught:
         ClientSettings(url, **more)
+    assert KEY not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", [LOCAL, "http://localhost", "http://[::1]:1", "https://x.example"])
