@@ -124,5 +124,20 @@ def test_guide_program_accepts_only_genuine_requests(language: str, tmp_path: Pa
     assert report == [True] * len(genuine) + [False] * len(forged)
 
 
+@pytest.mark.parametrize("language", INSTALLED)
+def test_guide_program_refuses_malformed_headers(language: str, tmp_path: Path) -> None:
+    """An exception would be answered 500 instead of 401."""
+    whole = request(SECRETS[0])
+    names = ("webhook-id", "webhook-timestamp", "webhook-signature")
+    without = [
+        {**whole, "headers": {key: value for key, value in whole["headers"].items() if key != name}}
+        for name in names
+    ]
+    texts = ("soon", "", "-1", "9" * 5000)
+    malformed = [*without, *(request(SECRETS[0], webhook_timestamp=text) for text in texts)]
+    report = ask(write_program(language, tmp_path), tmp_path, malformed)
+    assert report == [False] * len(malformed)
+
+
 def test_guide_has_program_for_each_language() -> None:
     assert all(snippet(language) for language in TOOLS)
