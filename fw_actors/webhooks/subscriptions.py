@@ -455,7 +455,7 @@ class WebhookRules(Observer):
             certificate = before.get("client_certificate")
             self._validate_certificate(values["client_certificate"], endpoint, certificate)
         if values["event_type"] == DOCUMENT:
-            self._validate_document(values, before.get("webhook_doctype"))
+            self._validate_document(values, before)
         if values["event_type"] == CUSTOM:
             _validate_custom(values["custom_event"])
         if isinstance(values["secret"], str):
@@ -489,15 +489,20 @@ class WebhookRules(Observer):
         except UnusableCertificateError as error:
             raise ValidationError(str(error), field=field) from None
 
-    def _validate_document(self, values: dict[str, object], before: object) -> None:
+    def _validate_document(self, values: dict[str, object], before: Mapping[str, Any]) -> None:
         doctype = values["webhook_doctype"]
         if not doctype:
             raise ValidationError(
                 "webhook_doctype is required if event_type is Document.", field="webhook_doctype"
             )
         meta = self._registry.metas.get(str(doctype))
-        if (meta is None or meta.child) and doctype == before and not values["enabled"]:
-            return  # its app was removed or changed: it can be disabled
+        was_watched = (before.get("event_type"), before.get("webhook_doctype")) == (
+            DOCUMENT,
+            doctype,
+        )
+        is_being_enabled = values["enabled"] and not before.get("enabled")
+        if (meta is None or meta.child) and was_watched and not is_being_enabled:
+            return  # its app was removed or changed; deliveries may still wait for it
         if meta is None:
             raise ValidationError(f"There is no DocType {doctype}.", field="webhook_doctype")
         if doctype in UNWATCHABLE:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fw_actors.errors import PermissionDeniedError, ValidationError
+from fw_actors.webhooks.signing_keys import rotate
 from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -212,13 +213,43 @@ async def test_webhook_of_missing_doctype_may_be_disabled(tmp_path: Path) -> Non
                 setattr(doc, field, value)
             doc.save()
 
-        for values in ({"title": "t"}, {"enabled": 0, "webhook_doctype": "Bix"}):
-            with pytest.raises(ValidationError, match="There is no DocType B"):
-                await site.do(lambda fw, v=values: change(fw, **v))  # type: ignore[misc]
+        with pytest.raises(ValidationError, match="There is no DocType Bix"):
+            await site.do(lambda fw: change(fw, enabled=0, webhook_doctype="Bix"))
         await site.do(lambda fw: change(fw, enabled=0))
         await site.do(lambda fw: change(fw, title="t"))
         with pytest.raises(ValidationError, match="There is no DocType Box"):
             await site.do(lambda fw: change(fw, enabled=1))
+
+
+async def test_enabled_webhook_of_missing_doctype_may_be_changed(tmp_path: Path) -> None:
+    """Deliveries may still wait for it, and its secret may have leaked (B-16)."""
+    async with open_virtual_site(tmp_path, apps=("boxes",)) as site:
+        name = await site.watch("Box", "on_insert")
+    async with open_virtual_site(tmp_path, apps=("examples.notes",), seed=2) as site:
+
+        def change(fw: Any) -> None:
+            doc = fw.get_doc("Webhook", name)
+            doc.url = "https://new.example/"
+            doc.save()
+
+        await site.do(change)
+        await site.do(lambda fw: rotate(fw, site.site.audit, name, "another secret", 0))
+        stored = await site.do(lambda fw: fw.get_doc("Webhook", name).vault("secret"))
+        assert stored == "another secret"
+
+
+async def test_custom_webhook_cannot_begin_to_watch_missing_doctype(site: VirtualSite) -> None:
+    """A value that the field has kept is not the DocType of its deliveries (B-16)."""
+    name = await site.subscribe()
+    await site.sql("UPDATE doc_webhook SET webhook_doctype = 'Bix' WHERE name = :n", n=name)
+
+    def change(fw: Any) -> None:
+        doc = fw.get_doc("Webhook", name)
+        doc.event_type, doc.on_insert = "Document", 1
+        doc.save()
+
+    with pytest.raises(ValidationError, match="There is no DocType Bix"):
+        await site.do(change)
 
 
 async def test_webhook_of_child_table_may_be_disabled(site: VirtualSite) -> None:
