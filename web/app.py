@@ -331,7 +331,7 @@ class FrontEnd:
         request = exchange.request
         route = UNROUTED if exchange.route is None else exchange.route.rule
         address = exchange.address
-        if not is_trusted(exchange.peer, self._settings.trust) and has_forwarding_header(request):
+        if has_forwarding_header(request) and not is_trusted(exchange.peer, self._settings.trust):
             self._request_metrics.record_ignored_forwarding()
         self._request_metrics.record(route, status, seconds)
         log = self._log.debug if route in MONITORED else self._log.info
