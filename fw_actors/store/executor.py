@@ -419,7 +419,7 @@ class ThreadExecutor:
 
     @property
     def longest_seconds(self) -> float:
-        """How long the longest call that runs now has taken so far; 0 if none runs."""
+        """The seconds that the longest of the running calls has taken so far; 0 if none runs."""
         now = time.monotonic()
         return max((now - since for since in self._busy.copy().values()), default=0.0)
 
