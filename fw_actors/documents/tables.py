@@ -289,8 +289,8 @@ def all_rows_of(
     ]
     for start in range(0, len(undeclared), _TABLES_OF_QUERY):
         part = tuple(undeclared[start : start + _TABLES_OF_QUERY])
-        found = tx.rows(_tables_with_rows(part), its_parent=parent, its_parenttype=parenttype)
-        yield from (_rows_of_parent(part[position]) for (position,) in found)
+        positions = tx.rows(_tables_with_rows(part), its_parent=parent, its_parenttype=parenttype)
+        yield from (_rows_of_parent(part[position]) for (position,) in positions)
 
 
 @lru_cache(maxsize=_KEPT_TABLES)

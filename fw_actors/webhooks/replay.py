@@ -502,9 +502,9 @@ def _split_renamed(filters: list[Any]) -> tuple[list[Any], list[list[str]]]:
 
 def _compares_name(each: Sequence[Any]) -> bool:
     """Whether a filter compares the name of the document with names."""
-    return (each[0] == _REFERENCE_NAME and each[1] in _COMPARE and len(each) == 3) and each[
-        2
-    ] is not None
+    field, operator, *operands = each
+    is_comparison = field == _REFERENCE_NAME and operator in _COMPARE and len(operands) == 1
+    return is_comparison and operands[0] is not None
 
 
 def _query(fw: Fw, stored: str) -> Query:

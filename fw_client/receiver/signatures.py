@@ -93,8 +93,8 @@ def verify(
         raise NotGenuine(f"webhook-timestamp is more than {tolerance:g} s off.")
     # Frameworks decode bytes that are not UTF-8 to surrogates, which have no encoding.
     signed = f"{name}.{timestamp}.".encode(errors="replace") + body
-    given = headers.get("webhook-signature", "").encode(errors="replace")
-    signatures = given.split(b" ", MAX_SIGNATURES)
+    header = headers.get("webhook-signature", "").encode(errors="replace")
+    signatures = header.split(b" ", MAX_SIGNATURES)
     genuine = False
     for key in keys:
         expected = b"v1," + base64.b64encode(hmac.digest(key, signed, "sha256"))

@@ -53,17 +53,17 @@ class ProcessMetrics:
         whether it answers, and the free space of its disk."""
         runtime = self._deps.runtime
         deadline = trio.current_time() + BACKLOG_SECONDS
-        found = await read_with_deadline(runtime.ref(PROBE), self._read, BACKLOG_SECONDS)
+        figures = await read_with_deadline(runtime.ref(PROBE), self._read, BACKLOG_SECONDS)
         state = [
-            _gauge("fw_store_up", "Whether the store answers.", found is not None),
+            _gauge("fw_store_up", "Whether the store answers.", figures is not None),
             *self._disk(),
         ]
-        if found is None:
+        if figures is None:
             return state
         # Apart from the others, because it reads all jobs.
         seconds = deadline - trio.current_time()
         counts = await read_with_deadline(runtime.ref(BACKLOG_PROBE), queues, seconds)
-        waits, locked, stored, paused, limited = found
+        waits, locked, stored, paused, limited = figures
         text = "Webhooks that are paused, also disabled ones: their deliveries wait."
         at_limit = "Webhooks with a rate limit that have deliveries due."
         return [
