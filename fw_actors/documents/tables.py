@@ -113,10 +113,13 @@ class DocTable:
         self.indexes = {str(index.name): Statement(CreateIndex(index)) for index in indexes}
         self.unique_indexes = tuple(str(index.name) for index in indexes if index.unique)
         c = self.table.c
+        unique_texts = (f.name for f in self.fields if f.unique and isinstance(f.column, sa.Text))
         self.emptying = [
-            Statement(sa.update(self.table).where(c[f.name] == "").values({f.name: None}))
-            for f in self.fields
-            if f.unique and isinstance(f.column, sa.Text)
+            (
+                Statement(sa.select(c.name).where(c[name] == "").limit(1)),
+                Statement(sa.update(self.table).where(c[name] == "").values({name: None})),
+            )
+            for name in unique_texts
         ]
         self._insert = Statement(
             sa.insert(self.table).values({n: sa.bindparam(n) for n in self.names})
@@ -344,6 +347,23 @@ def _standard_columns(meta: Meta) -> Iterable[sa.Column[Any]]:
     yield sa.Column(ROW_ID, sa.Text)
 
 
+def are_made(tx: Tx, tables: Iterable[DocTable]) -> bool:
+    """Return whether `make_tables` would change nothing and find no problem.
+
+    It only reads, so that a command can open a site while a write of another process hangs.
+    """
+    all_tables = list(tables)
+    layouts = tx.layouts([each.table.name for each in all_tables])
+    return all(
+        columns.keys() >= set(each.table.columns.keys())
+        and indexes >= each.indexes.keys()
+        and not any(type_problems(each.meta, columns))
+        and not stale_indexes(each.meta, each.indexes, indexes)
+        and not any(tx.rows(query) for query, _ in each.emptying)
+        for each, (columns, indexes) in zip(all_tables, layouts, strict=True)
+    )
+
+
 def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
     """Create missing tables, columns and indexes; never drop stored data.
 
@@ -381,7 +401,7 @@ def _empty_unique(tx: Tx, table: DocTable) -> None:
     rule, or than the uniqueness of the field, would otherwise share a value, and saving a submitted
     one would count as a change.
     """
-    for statement in table.emptying:
+    for _, statement in table.emptying:
         tx.run(statement)
 
 

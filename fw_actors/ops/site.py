@@ -30,7 +30,7 @@ from fw_actors.documents.registry import (
     declared_migrations,
     load_apps,
 )
-from fw_actors.documents.tables import make_tables
+from fw_actors.documents.tables import are_made, make_tables
 from fw_actors.documents.vault import VaultCipher
 from fw_actors.errors import FwError, OverloadedError, refuse_coroutine
 from fw_actors.hashing import Hasher
@@ -429,9 +429,10 @@ def check_store(config: Config) -> None:
 async def _prepare(site: Site) -> None:
     """Prepare the store; wait as long as `open_store` does while another process prepares it.
 
-    Of two nodes that start at once, one makes the new indexes, which may take longer than a write
-    waits for a lock. A wait for a table is not repeated: on PostgreSQL all other requests for the
-    table would wait behind it each time.
+    A prepared store is only read, so that a command can open it while a write of another process
+    hangs. Of two nodes that start at once, one makes the new indexes, which may take longer than a
+    write waits for a lock. A wait for a table is not repeated: on PostgreSQL all other requests for
+    the table would wait behind it each time.
 
     Raises: OverloadedError.
     """
@@ -447,23 +448,39 @@ async def _prepare(site: Site) -> None:
             _prepare_store(tx, site)
 
         try:
-            return await site.store.write(prepare)
+            if not await site.store.read(partial(_is_prepared, site=site)):
+                await site.store.write(prepare)
+            break
         except OverloadedError:
             if begun or trio.current_time() >= last:
                 raise
         await trio.sleep(_SECONDS_BETWEEN_PREPARATIONS)
+    await site.subscriptions.read_at_start(site.store)
+
+
+def _is_prepared(tx: Tx, site: Site) -> bool:
+    """Return whether `_prepare_store` would change nothing."""
+    refuse_older_apps(tx, site.registry)
+    tables = site.registry.tables
+    return are_made(tx, tables.values()) and all(
+        tables["Role"].exists(tx, role) for role in _roles(site.registry)
+    )
 
 
 def _prepare_store(tx: Tx, site: Site) -> None:
-    """Create the tables of DocTypes and the missing roles; load the subscriptions.
+    """Create the tables of DocTypes and the missing roles.
 
     Creating roles that the site's code names is not a user's change: it writes no Audit Event.
     """
     registry = site.registry
     make_tables(tx, registry.tables.values())
-    site.subscriptions.read_at_start(tx)
     fw = Fw(site.context, tx, Rights(ADMINISTRATOR, frozenset()))
     with site.audit.suppressed(tx):
-        for role in (*FIRST_ROLES, *registry.roles()):
+        for role in _roles(registry):
             if not registry.tables["Role"].exists(tx, role):
                 fw.new_doc("Role", name=role).insert()
+
+
+def _roles(registry: Registry) -> tuple[str, ...]:
+    """Return the roles that a site has from its start."""
+    return (*FIRST_ROLES, *registry.roles())

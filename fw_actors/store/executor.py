@@ -277,12 +277,16 @@ class Engine(Protocol):
         """Close the connection."""
 
 
-def run_alone(engine: Engine, fn: Callable[[Tx], object], now: int) -> None:
-    """Run one function on an engine that has no thread yet. Raises what `fn` raises."""
+def run_alone(engine: Engine, fn: Callable[[Tx], T], now: int) -> T:
+    """Return the result of one function on an engine that has no thread yet.
+
+    Raises what `fn` raises.
+    """
     item = WorkItem(fn, now)
     engine.run(item, _nothing, _always)
     assert item.answer is not None
-    item.answer.unwrap()
+    result: T = item.answer.unwrap()
+    return result
 
 
 def _nothing(*, to_refuse: bool = False) -> None:

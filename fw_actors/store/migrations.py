@@ -371,6 +371,12 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
 )
 
 
+def is_migrated(tx: Tx) -> bool:
+    """Return whether `migrate` would change nothing. It only reads."""
+    newest = str(FIRST_VERSION + len(STEPS))
+    return bool(tx.columns(META.name)) and bool(tx.scalar(_GET, name=SCHEMA_VERSION_KEY) == newest)
+
+
 def migrate(tx: Tx, entropy: Entropy, steps: Sequence[MigrationStep] = STEPS) -> int:
     """Bring the database to the newest version, inside one `Store.write`.
 

@@ -34,7 +34,7 @@ from fw_actors.store.executor import (
     open_in_thread,
     run_alone,
 )
-from fw_actors.store.migrations import migrate
+from fw_actors.store.migrations import is_migrated, migrate
 from fw_actors.store.query_limits import QueryLimit, QueryWatch
 from fw_actors.store.sqlite_connection import SqliteConnection, is_damaged, translate
 from fw_actors.store.sqlite_engine import SNAPSHOT_SECONDS, GroupCommit, SnapshotReads
@@ -135,12 +135,14 @@ def _open(
     try:
         connection = connect(busy_seconds=MIGRATION_LOCK_SECONDS, durable=durable)
         opened.append(connection)
-        writer = GroupCommit(connection)
-        run_alone(writer, lambda tx: migrate(tx, entropy), now)
+        opened.append(connect(busy_seconds=busy_seconds, writable=False))
+        writer, reading = GroupCommit(connection), SnapshotReads(opened[1])
+        if not run_alone(reading, is_migrated, now):  # waits for no write, which may hang
+            run_alone(writer, lambda tx: migrate(tx, entropy), now)
         connection.busy_seconds = busy_seconds
         while len(opened) <= readers:
             opened.append(connect(busy_seconds=busy_seconds, writable=False))
-        readings = tuple(SnapshotReads(reader) for reader in opened[1:])
+        readings = (reading, *(SnapshotReads(reader) for reader in opened[2:]))
         return _Engines(writer, readings, tuple(each.limit for each in opened))
     except BaseException as error:
         for connection in opened:

@@ -244,15 +244,16 @@ class SubscriptionCache:
         row: str | None = tx.scalar(self._row, key=webhook)
         return row
 
-    def read_at_start(self, tx: Tx) -> None:
+    async def read_at_start(self, store: Store) -> None:
         """Read the subscriptions when the process opens the site.
 
-        All processes of the service use the subscriptions that the last started process has read.
+        All processes of the service use the subscriptions that the last started process has read;
+        it publishes them in a write, which is ordered among changes of Webhooks.
         """
         if self._shared is None:
-            self.of(tx)
+            await store.read(self.of)
         else:
-            self.renew_after_commit(tx)
+            await store.write(self.renew_after_commit)
 
     def pin(self, tx: Tx) -> None:
         """Freeze the subscriptions for the rest of a transaction that changes a Webhook."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +265,19 @@ def test_configuration_problems_are_printed_one_per_line(fw: CommandLine) -> Non
     assert all(line.startswith("fw: ") for line in lines)
     assert [sum(word in line for line in lines) for word in ("sessionDays", "FW_LOG")] == [1, 1]
     assert not any("\x1b" in line for line in lines)
+
+
+READING = ["user list", "key list", "webhooks list", "jobs list", "jobs stats", "audit", "export"]
+READING += ["eval 1", "doctor"]
+
+
+def test_command_that_reads_waits_for_no_write(fw: CommandLine) -> None:
+    """C-175: the commands by which one finds the write that hangs."""
+    fw.done("migrate")
+    with closing(sqlite3.connect(fw.folder / "data" / "fw.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for command in READING:
+            fw.done(*command.split())
 
 
 def test_closed_stdout_causes_no_traceback(fw: CommandLine) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from fw_actors.app import JSON, Check, Data, Datetime, DocType, Float, Int, Link, Text
-from fw_actors.documents.tables import DocTable, make_tables
+from fw_actors.documents.tables import DocTable, are_made, make_tables
 from fw_actors.errors import ConfigurationError
 from fw_actors.ops.site import open_store
 from fw_actors.runtime import SeededEntropy, SystemClock
@@ -184,6 +184,69 @@ async def test_make_tables_drops_former_index(store: Store) -> None:
         await store.write(partial(make_tables, tables=[table_of(declared)]))
         there = await store.read(lambda tx: tx.indexes("doc_thing"))
         assert {name for name in there if name.count("__") == 2} == expected
+
+
+class Former(DocType, name="Thing"):
+    index_together = (("code", "link"),)
+    code = Data()
+    link = Link(options="Thing")
+
+
+class Renewed(DocType, name="Thing"):
+    former_indexes: ClassVar = (("code", "link"),)
+    code = Data()
+    link = Link(options="Thing")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Small, Wide),
+        (Small, UniqueOld),
+        (Loose, Pair),
+        (Pair, Keyed),
+        (Pair, Loose),
+        (Former, Renewed),
+    ],
+)
+async def test_tables_are_made_if_a_start_would_change_nothing(
+    store: Store, before: type[DocType], after: type[DocType]
+) -> None:
+    """A command that only reads waits for no write of another process (C-175)."""
+    others, old, new = (table_of(each) for each in (Unrelated, before, after))
+
+    def state(tx: Tx) -> list[bool]:
+        return [are_made(tx, [others, old]), are_made(tx, [others, new])]
+
+    assert await store.read(state) == [False, False]
+    await store.write(lambda tx: make_tables(tx, [others, old]))
+    assert await store.read(state) == [True, False]
+    await store.write(lambda tx: make_tables(tx, [others, new]))
+    assert (await store.read(state))[1]
+
+
+async def test_tables_are_not_made_while_a_unique_field_holds_empty_text(store: Store) -> None:
+    """Rows that are older than the rule hold "" until a start replaces it (D-62, C-175)."""
+    table = table_of(UniqueOld)
+
+    def fill(tx: Tx) -> None:
+        make_tables(tx, [table])
+        table.insert(tx, row(table, "a", old=""))
+
+    await store.write(fill)
+    assert not await store.read(lambda tx: are_made(tx, [table]))
+    await store.write(lambda tx: make_tables(tx, [table]))
+    assert await store.read(lambda tx: are_made(tx, [table]))
+
+
+async def test_tables_are_not_made_if_a_column_is_of_another_type(store: Store) -> None:
+    """The start then reports the column (D-164)."""
+    await store.write(lambda tx: make_tables(tx, [table_of(Typed)]))
+    assert not await store.read(lambda tx: are_made(tx, [table_of(Retyped)]))
+
+
+class Unrelated(DocType):
+    code = Data(unique=True)
 
 
 class Typed(DocType, name="Thing"):

@@ -82,6 +82,7 @@ async def test_site_start_waits_once_for_a_table(
         attempts.append(1)
         raise OverloadedError("The database is locked by another transaction.")
 
+    monkeypatch.setattr(site_module, "are_made", lambda *_given: False)
     monkeypatch.setattr(site_module, "make_tables", locked)
     with pytest.raises(OverloadedError, match="locked"):
         async with inline_site(tmp_path):

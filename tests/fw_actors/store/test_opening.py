@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import trio
 
 from fw_actors.runtime.clock import SeededEntropy, SystemClock
-from fw_actors.store import open_sqlite
+from fw_actors.store import installation_key, open_sqlite
 from fw_actors.store.executor import open_in_thread
 
 
@@ -56,6 +57,7 @@ async def test_open_sqlite_is_cancellable_while_database_is_locked(
     async with open_sqlite(path, clock=SystemClock(), entropy=SeededEntropy(1)):
         pass
     other = sqlite3.connect(path, isolation_level=None)
+    other.execute("UPDATE fw_meta SET value = '1' WHERE key = 'schema_version'")
     other.execute("BEGIN IMMEDIATE")  # held until the cancellation is done
     try:
         with trio.move_on_after(0.05) as scope:
@@ -64,3 +66,13 @@ async def test_open_sqlite_is_cancellable_while_database_is_locked(
     finally:
         other.close()
     assert scope.cancelled_caught
+
+
+async def test_open_sqlite_of_a_migrated_store_waits_for_no_write(path: Path) -> None:
+    """C-175"""
+    async with open_sqlite(path, clock=SystemClock(), entropy=SeededEntropy(1)) as store:
+        key = await store.read(installation_key)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with open_sqlite(path, clock=SystemClock(), entropy=SeededEntropy(2)) as store:
+            assert await store.read(installation_key) == key

@@ -156,7 +156,7 @@ async def test_restart_publishes_subscriptions_to_other_processes(
     async with open_virtual_site(tmp_path, seed=3) as command:
         await command.subscribe()
     assert await other.do(emit) == 0
-    await one.site.store.write(one.site.subscriptions.read_at_start)
+    await one.site.subscriptions.read_at_start(one.site.store)
     assert await other.do(emit) == 1
 
 
