@@ -4,11 +4,12 @@ The web layer builds the envelope from `status`, the class's name, the message a
 command line prints the message. A message is one sentence for people and states the rule.
 
 The module also has `runs_later` and `refuse_coroutine`, for all packages that call functions of
-apps.
+apps, and `required_type`, which words msgspec's errors.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from inspect import (
     isasyncgen,
@@ -29,6 +30,31 @@ QUERY_TIMEOUT: Final = "queryTimeout"
 NO_SESSION: Final = "noSession"
 """`extra.reason` of the AuthenticationError for a request without a session, or whose session has
 ended."""
+
+
+_WRONG_TYPE: Final = re.compile(r"Expected `([a-z |]+)`, got `\w+`(?: - at `\$([^`]*)`)?")
+_TYPE_NAMES: Final = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
+
+
+def required_type(error: msgspec.ValidationError) -> tuple[str, str] | None:
+    """Return the place of a value of a wrong type, and the type that it must have.
+
+    The place is a path such as `.lines[0].item`, empty for the value itself; the type is in words,
+    such as "text or null". None if the error is of another kind.
+    """
+    match = _WRONG_TYPE.fullmatch(str(error))
+    if match is None:
+        return None
+    types = (_TYPE_NAMES.get(each, each) for each in match[1].split(" | "))
+    return match[2] or "", " or ".join(types)
 
 
 def _whole(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from fw_actors.errors import BadRequestError
+from fw_actors.errors import BadRequestError, required_type
 from web.request import MIB
 
 T = TypeVar("T")
@@ -59,17 +59,7 @@ UNKNOWN_KEY: Final = re.compile(
     r"Object contains unknown field `(.*?)`(?: - at `\$\.([^`]+)`)?", re.DOTALL
 )
 MISSING_KEY: Final = re.compile(r"Object missing required field `(\w+)`(?: - at `\$\.([^`]+)`)?")
-WRONG_TYPE: Final = re.compile(r"Expected `([a-z |]+)`, got `\w+`(?: - at `\$\.([^`]+)`)?")
 TOP_LEVEL_KEY: Final = re.compile(r"at `\$\.([^.\[`]+)")
-TYPE_NAMES: Final = {
-    "str": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "an object",
-    "null": "null",
-}
 
 
 @dataclass(frozen=True)
@@ -121,11 +111,12 @@ def to_struct(value: object, kind: type[T], noun: str = "body") -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _refusal(str(error), noun) from None
+        raise _refusal(error, noun) from None
 
 
-def _refusal(text: str, noun: str) -> BadRequestError:
-    """Return the refusal for a message of msgspec, in the words of the other refusals."""
+def _refusal(error: msgspec.ValidationError, noun: str) -> BadRequestError:
+    """Return the refusal for an error of msgspec, in the words of the other refusals."""
+    text = str(error)
     if match := UNKNOWN_KEY.fullmatch(text):
         key = printable(match[1])
         place = f" in {match[2]}" if match[2] else ""
@@ -135,9 +126,9 @@ def _refusal(text: str, noun: str) -> BadRequestError:
         return BadRequestError(f"{place}{match[1]} is missing.", field=match[1])
     top = TOP_LEVEL_KEY.search(text)
     field = None if top is None else top[1]
-    if match := WRONG_TYPE.fullmatch(text):
-        types = " or ".join(TYPE_NAMES.get(each, each) for each in match[1].split(" | "))
-        return BadRequestError(f"{match[2] or f'The {noun}'} must be {types}.", field=field)
+    if (required := required_type(error)) is not None:
+        place = required[0].removeprefix(".") or f"The {noun}"
+        return BadRequestError(f"{place} must be {required[1]}.", field=field)
     return BadRequestError(f"The {noun} is invalid: {text[:MAX_SENTENCE_CHARACTERS]}.", field=field)
 
 

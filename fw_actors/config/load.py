@@ -148,7 +148,7 @@ DEFAULT_SENDER: Final = "fw@localhost"
 PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}  # RFC 6409, RFC 8314, RFC 5321
 
 _ON_OR_OFF: Final = parsing.one_of("on", "off")
-_CREDENTIAL: Final = TextKind(1000, blank=True)
+_CREDENTIAL: Final = TextKind(1000, blank=True, ascii=True)  # smtplib sends no other
 
 
 def read_deployment(env: Environment) -> Deployment:

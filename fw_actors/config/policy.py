@@ -104,6 +104,7 @@ class TextKind:
     longest: int
     lines: bool = False
     blank: bool = False
+    ascii: bool = False
 
     def problem(self, value: object) -> str | None:
         if not isinstance(value, str):
@@ -115,6 +116,8 @@ class TextKind:
         allowed = _LINE_CHARACTERS if self.lines else frozenset()
         if any(unicodedata.category(c) in ("Cc", "Cs") and c not in allowed for c in value):
             return "must not contain control characters or lone surrogates"
+        if self.ascii and not value.isascii():
+            return "must be ASCII"
         return None
 
 

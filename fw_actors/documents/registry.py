@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -24,7 +25,13 @@ from fw_actors.documents.fields import Field, Link, Table
 from fw_actors.documents.hooks import call_plainly
 from fw_actors.documents.naming import NAME_RULE, is_name
 from fw_actors.documents.tables import DocTable, table_of
-from fw_actors.errors import BadRequestError, ConfigurationError, NotFoundError, runs_later
+from fw_actors.errors import (
+    BadRequestError,
+    ConfigurationError,
+    NotFoundError,
+    required_type,
+    runs_later,
+)
 from fw_actors.rules.safe_output import app_frame
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -101,10 +108,18 @@ class Whitelisted:
         try:
             msgspec.convert(value, self._types[name])
         except msgspec.ValidationError as error:
-            text = str(error).replace("`", "")[:_MAX_SHOWN_CHARACTERS]  # it may quote the value
-            raise BadRequestError(f"{name} has the wrong type: {text}.", field=name) from None
+            raise BadRequestError(self._type_refusal(name, error), field=name) from None
         except TypeError:  # a union that msgspec cannot distinguish
             return
+
+    def _type_refusal(self, name: str, error: msgspec.ValidationError) -> str:
+        if (required := required_type(error)) is not None:
+            return f"{name}{required[0]} must be {required[1]}."
+        if get_origin(self._types[name]) is Literal:
+            values = " or ".join(map(json.dumps, get_args(self._types[name])))
+            return f"{name} must be {values}."
+        text = str(error).replace("`", "")[:_MAX_SHOWN_CHARACTERS]  # it may quote the value
+        return f"{name} is invalid: {text}."
 
 
 def _is_json(hint: Any) -> bool:

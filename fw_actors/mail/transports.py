@@ -159,8 +159,6 @@ def fault_of(error: Exception) -> MailFault:
         return MailNotSent(f"tls: {_plain(verified or error.reason or 'the handshake failed')}.")
     if _is_timeout(error) or _is_timeout(error.__context__):  # smtplib hides it behind its own
         return MailNotSent("timeout: the mail server did not answer in time.")
-    if isinstance(error, UnicodeError):
-        return MailNotSent("auth: FW_SMTP_USER and FW_SMTP_PASSWORD must be ASCII.")
     if isinstance(error, binascii.Error):
         return MailNotSent("auth: the mail server sent an invalid challenge.")
     reason = error.strerror if isinstance(error, OSError) else None
@@ -264,7 +262,7 @@ class SmtpSession:
                 smtp.close()
         except MailFault:
             raise
-        except (OSError, UnicodeError, binascii.Error) as error:  # smtplib's are OSErrors
+        except (OSError, binascii.Error) as error:  # smtplib's are OSErrors
             raise fault_of(error) from None
 
     def _connect(self) -> smtplib.SMTP:

@@ -36,6 +36,7 @@ from fw_actors.errors import (
     DuplicateError,
     FwError,
     ValidationError,
+    required_type,
 )
 from fw_actors.webhooks.subscriptions import never_occurring
 
@@ -97,6 +98,10 @@ def _convert(content: object, kind: type[StructT], place: str) -> StructT:
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
+        required = required_type(error)
+        if required is not None:
+            where = f"{place}{required[0]}".lstrip(".") or "The content"
+            raise ValidationError(f"{where} must be {required[1]}.") from None
         problem, _, path = str(error).replace("`", "").partition(" - at $")
         # The fields of inner objects are those of another struct.
         unknown = problem.partition(" unknown field ")[2]

@@ -132,6 +132,14 @@ ALERT_CASES = {
         },
         [{"instance": "a"}],
     ),
+    "two writes that waited too long for a lock": AlertCase(
+        "FwWritesRefused",
+        {
+            'fw_store_refused_total{instance="a",process="1"}': "0x40 1x20",
+            'fw_store_refused_total{instance="a",process="2"}': "4x45 5x15",
+        },
+        [],
+    ),
     "a store that does not answer one of two nodes": AlertCase(
         "FwStoreSilent",
         {'fw_store_up{job="fw",instance="a"}': DOWN, 'fw_store_up{job="fw",instance="b"}': UP},

@@ -319,9 +319,9 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
             {"users": {"ann": {"email": "a@x.test", "roles": ["None"]}}},
             "users.ann: there is no Role None.",
         ),
-        ({"users": {"ann": {"email": 1}}}, "users.ann.email: Expected str, got int."),
+        ({"users": {"ann": {"email": 1}}}, "users.ann.email must be text."),
         ({"users": {"ann": {"emails": "a@x.test"}}}, "unknown field emails; did you mean email?"),
-        ({"webhooks": 1}, "webhooks: Expected object, got int."),
+        ({"webhooks": 1}, "webhooks must be an object."),
         (
             {"users": {"ann": {"email": "a@x.test", "scopes": [{"allow": "X", "for_value": "y"}]}}},
             "users.ann: there is no DocType X.",
@@ -330,7 +330,7 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
             {"users": {"ann": {"email": "a@x.test"}, "Ann": {"email": "b@x.test"}}},
             "User Ann: Another account has this name.",
         ),
-        ([], ": Expected object, got array."),
+        ([], "The content must be an object."),
     ],
 )
 def test_unusable_declaration_changes_nothing(

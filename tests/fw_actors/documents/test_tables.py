@@ -218,11 +218,20 @@ async def test_tables_are_made_if_a_start_would_change_nothing(
     def state(tx: Tx) -> list[bool]:
         return [are_made(tx, [others, old]), are_made(tx, [others, new])]
 
-    assert await store.read(state) == [False, False]
     await store.write(lambda tx: make_tables(tx, [others, old]))
     assert await store.read(state) == [True, False]
     await store.write(lambda tx: make_tables(tx, [others, new]))
     assert (await store.read(state))[1]
+
+
+async def test_tables_are_not_made_before_the_first_start(store: Store) -> None:
+    class FirstThing(DocType):
+        code = Data()
+
+    table = table_of(FirstThing)
+    assert not await store.read(lambda tx: are_made(tx, [table]))
+    await store.write(lambda tx: make_tables(tx, [table]))
+    assert await store.read(lambda tx: are_made(tx, [table]))
 
 
 async def test_tables_are_not_made_while_a_unique_field_holds_empty_text(store: Store) -> None:

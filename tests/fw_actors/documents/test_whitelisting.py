@@ -158,8 +158,30 @@ def test_validate_checks_annotations_beside_one_of_type_checkers_only() -> None:
 
     later.__annotations__ |= {"count": "int | None", "sale": "OnlyForTypeCheckers"}
     whitelist(later).validate({"count": 1, "sale": "SO-1"})
-    with pytest.raises(BadRequestError, match="count has the wrong type"):
+    with pytest.raises(BadRequestError, match="count must be a whole number"):
         whitelist(later).validate({"count": "1"})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "message"),
+    [
+        (str, None, "kind must be text."),
+        (int | None, "1", "kind must be a whole number or null."),
+        (list[int], [1, "x"], "kind[1] must be a whole number."),
+        (dict[str, bool], {"a": 1}, "kind[...] must be true or false."),
+        (Literal["new", "old"], "gone", 'kind must be "new" or "old".'),
+        (list[Literal["new"]], ["gone"], "kind is invalid: Invalid enum value 'gone' - at $[0]."),
+    ],
+)
+def test_validate_states_the_type_of_an_argument(annotation: Any, value: Any, message: str) -> None:
+    """As bodies are refused elsewhere (D-182, H-12)."""
+
+    def later(fw: Any, kind: Any) -> None: ...
+
+    later.__annotations__["kind"] = annotation
+    with pytest.raises(BadRequestError) as refusal:
+        whitelist(later).validate({"kind": value})
+    assert (str(refusal.value), refusal.value.extra) == (message, {"field": "kind"})
 
 
 @pytest.mark.parametrize(
@@ -176,10 +198,10 @@ def test_validate_checks_bare_container_annotations(annotation: str, value: Any)
 
 
 def test_validate_refusal_truncates_quoted_value() -> None:
-    def later(fw: Any, kind: Literal["a"]) -> None: ...
+    def later(fw: Any, kinds: list[Literal["a"]]) -> None: ...
 
     with pytest.raises(BadRequestError) as refusal:
-        whitelist(later).validate({"kind": "x" * 1_000})
+        whitelist(later).validate({"kinds": ["x" * 1_000]})
     assert len(refusal.value.message) < 200
 
 
