@@ -1,8 +1,9 @@
-"""Gives each build a version of its own, and notes version and commit in the wheel.
+"""Gives each build a version of its own, and notes version and commit in wheel and source archive.
 
 At the tag of a release it is that release, X.Y.Z. Any other commit gets X.Y.Z.devYYYYMMDDhhmmss,
 its time, so that a later build counts as newer and `pip install` replaces an older one.
-`python hatch_build.py` prints it. FW_BUILD names it where there is no repository, as in an image.
+`python hatch_build.py` prints it. Without a repository it is that of the source archive; FW_BUILD
+names it where there is neither, as in an image.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT: Final = Path(__file__).parent
+_NOTE: Final = "build.txt"
 _RELEASE: Final = re.compile(r'^RELEASE: Final = "(\d+\.\d+\.\d+)"$', re.MULTILINE)
 
 
@@ -44,13 +46,13 @@ def _git(*args: str) -> str:
 
 
 def build() -> tuple[str, str]:
-    """Return version and commit; without a repository the release, and no commit."""
+    """Return version and commit; with neither repository nor note the release, and no commit."""
     version, _, commit = os.environ.get("FW_BUILD", "").partition(" ")
     if version:
         return version, commit
     base = release()
     if not (ROOT / ".git").exists():
-        return base, ""
+        return _noted() or (base, "")
     commit = _git("rev-parse", "--short=12", "HEAD")
     if not commit or f"v{base}" in _git("tag", "--points-at", "HEAD").split():
         return base, commit
@@ -58,22 +60,33 @@ def build() -> tuple[str, str]:
     return f"{base}.dev{_git('log', '-1', *time)}", commit
 
 
+def _noted() -> tuple[str, str] | None:
+    """Return version and commit of the source archive that these sources are from."""
+    try:
+        version, commit = (ROOT / _NOTE).read_text().splitlines()
+    except (OSError, ValueError):
+        return None
+    return version, commit
+
+
 class NoteBuild(BuildHookInterface[Any]):
-    """Puts version and commit into the wheel, where fw_actors reads them."""
+    """Puts version and commit into the wheel, where fw_actors reads them, and into the source
+    archive, from which a wheel may be built."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the note to what is packed; an editable install needs none."""
         if version == "editable":
             return
-        noted = Path(self.directory) / "build.txt"
+        noted = Path(self.directory) / _NOTE
         noted.parent.mkdir(parents=True, exist_ok=True)
         # From the metadata, so that a wheel out of a source archive agrees with it.
         noted.write_text(f"{self.metadata.version}\n{build()[1]}\n")
-        build_data["force_include"][str(noted)] = "fw_actors/build.txt"
+        place = _NOTE if self.target_name == "sdist" else f"fw_actors/{_NOTE}"
+        build_data["force_include"][str(noted)] = place
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the note from the folder of the results."""
-        Path(self.directory, "build.txt").unlink(missing_ok=True)
+        Path(self.directory, _NOTE).unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

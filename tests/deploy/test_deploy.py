@@ -311,10 +311,17 @@ def test_image_builds_whole_wheel(tmp_path: Path, installed_wheel: InstalledWhee
     assert {name for name in built if "__pycache__" not in name} == whole
 
 
+def build_of(sources: Path) -> str:
+    """Return version and commit of what is built from a folder of sources."""
+    command = [sys.executable, "hatch_build.py"]
+    return subprocess.run(command, cwd=sources, capture_output=True, text=True, check=True).stdout
+
+
 def test_source_archive_has_deployment_and_image_files(
     tmp_path: Path,
 ) -> None:
-    """The page of operating names files of deploy/, which the wheel does not have."""
+    """The page of operating names files of deploy/, which the wheel does not have. A wheel that is
+    built from it names its commit."""
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)],
         cwd=DEPLOY.parent, capture_output=True, check=True,
@@ -322,10 +329,13 @@ def test_source_archive_has_deployment_and_image_files(
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
+    subprocess.run(["tar", "-xf", archive, "-C", tmp_path], check=True)
     ours = {str(each.relative_to(DEPLOY.parent)) for each in DEPLOY.rglob("*.*") if each.is_file()}
     assert {*ours, "deploy/Dockerfile", ".dockerignore"} <= names
     tops = {name.partition("/")[0] for name in names}
     assert set(copied_into_the_image()) <= names | tops
+    of_archive = tmp_path / archive.name.removesuffix(".tar.gz")
+    assert build_of(of_archive) == build_of(DEPLOY.parent)
 
 
 def test_images_and_actions_are_pinned_by_digest() -> None:
