@@ -57,28 +57,10 @@ def cancel(
     )
 
     async def use(site: Site) -> tuple[list[str], int]:
-        import trio
-
-        if delivery is not None:
-            await site.write(ADMINISTRATOR, lambda fw: site.cancellations.cancel(fw, delivery))
-            return [delivery], 0
-        cancelled: list[str] = []
-        selection = DeliverySelection(webhook, reference)
-
-        def step(fw: Fw) -> tuple[CancelledDeliveries, bool]:
-            """Cancel a batch; return it, and whether a rename came between (PostgreSQL)."""
-            nonlocal selection
-            last = cancelled[-1] if cancelled else None
-            selection = selection.followed(fw, last)
-            batch = site.cancellations.cancel_matching(fw, **selection._asdict())
-            return batch, selection.followed(fw, last) != selection
-
-        while True:
-            result, was_renamed = await site.write(ADMINISTRATOR, step)
-            cancelled += result.cancelled
-            if not result.more and not was_renamed:
-                return cancelled, result.in_flight
-            await trio.sleep(BATCH_PAUSE_SECONDS)
+        if delivery is None:
+            return await _cancel_selected(site, DeliverySelection(webhook, reference))
+        await site.write(ADMINISTRATOR, lambda fw: site.cancellations.cancel(fw, delivery))
+        return [delivery], 0
 
     with progress("cancelling"):
         cancelled, in_flight = context.on_site(use)
@@ -92,3 +74,25 @@ def cancel(
             "Run the command again to cancel those that fail.",
             err=True,
         )
+
+
+async def _cancel_selected(site: Site, selection: DeliverySelection) -> tuple[list[str], int]:
+    """Cancel in batches; return the cancelled deliveries, and how many are being sent now."""
+    import trio
+
+    cancelled: list[str] = []
+
+    def step(fw: Fw) -> tuple[CancelledDeliveries, bool]:
+        """Cancel a batch; return it, and whether a rename came between (PostgreSQL)."""
+        nonlocal selection
+        last = cancelled[-1] if cancelled else None
+        selection = selection.followed(fw, last)
+        batch = site.cancellations.cancel_matching(fw, **selection._asdict())
+        return batch, selection.followed(fw, last) != selection
+
+    while True:
+        result, was_renamed = await site.write(ADMINISTRATOR, step)
+        cancelled += result.cancelled
+        if not result.more and not was_renamed:
+            return cancelled, result.in_flight
+        await trio.sleep(BATCH_PAUSE_SECONDS)

@@ -21,6 +21,8 @@ from fw_cli.values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
 
@@ -67,44 +69,63 @@ def erase(
     )
     confirm(f"Erase {subject} permanently?", yes=yes)
 
-    async def use(site: Site) -> list[str]:
-        import trio
-
-        from fw_actors.webhooks.erasure import (
-            MAX_ERASABLE_DELIVERIES,
-            MAX_ERASED_DELIVERIES,
-            erasable,
-            erase_many,
-        )
-        from fw_actors.webhooks.erasure import erase as erase_one
-
-        if delivery is not None:
-            await site.write(ADMINISTRATOR, lambda fw: erase_one(fw, site.audit, delivery))
-            return [delivery]
-        moment = None if until is None else until(site.clock.now())
-        selection = DeliverySelection(webhook, reference)
-        names: list[str] = []
-
-        def find(fw: Fw) -> list[str]:
-            nonlocal selection
-            selection = selection.followed(fw, names[-1] if names else None)
-            return erasable(fw, **selection._asdict(), until=moment)
-
-        while True:
-            deliveries, before = await site.read(ADMINISTRATOR, find), len(names)
-            for begin in range(0, len(deliveries), MAX_ERASED_DELIVERIES):
-                advance(before + begin, before + len(deliveries))
-                part = deliveries[begin : begin + MAX_ERASED_DELIVERIES]
-                names += await site.write(
-                    ADMINISTRATOR, partial(erase_many, audit=site.audit, deliveries=part)
-                )
-                await trio.sleep(BATCH_PAUSE_SECONDS)
-            if len(deliveries) < MAX_ERASABLE_DELIVERIES or len(names) == before:
-                return names
-
     with progress("erasing") as advance:
+
+        async def use(site: Site) -> list[str]:
+            if delivery is not None:
+                return await _erase_one(site, delivery)
+            moment = None if until is None else until(site.clock.now())
+            selection = DeliverySelection(webhook, reference)
+            return await _erase_selected(site, selection, moment, advance)
+
         names = context.on_site(use)
     if names or as_json:
         show([{"delivery": name} for name in names], {"delivery": "Erased"}, json=as_json)
     else:
         click.echo("Nothing to erase.")
+
+
+async def _erase_one(site: Site, delivery: str) -> list[str]:
+    from fw_actors.webhooks.erasure import erase
+
+    await site.write(ADMINISTRATOR, lambda fw: erase(fw, site.audit, delivery))
+    return [delivery]
+
+
+async def _erase_selected(
+    site: Site,
+    selection: DeliverySelection,
+    until: int | None,
+    advance: Callable[[int, int], None],
+) -> list[str]:
+    """Erase in batches, and return the erased deliveries.
+
+    `until`: milliseconds since 1970; only deliveries last attempted before it.
+    """
+    import trio
+
+    from fw_actors.webhooks.erasure import (
+        MAX_ERASABLE_DELIVERIES,
+        MAX_ERASED_DELIVERIES,
+        erasable,
+        erase_many,
+    )
+
+    names: list[str] = []
+
+    def find(fw: Fw) -> list[str]:
+        nonlocal selection
+        selection = selection.followed(fw, names[-1] if names else None)
+        return erasable(fw, **selection._asdict(), until=until)
+
+    while True:
+        deliveries, before = await site.read(ADMINISTRATOR, find), len(names)
+        for begin in range(0, len(deliveries), MAX_ERASED_DELIVERIES):
+            advance(before + begin, before + len(deliveries))
+            part = deliveries[begin : begin + MAX_ERASED_DELIVERIES]
+            names += await site.write(
+                ADMINISTRATOR, partial(erase_many, audit=site.audit, deliveries=part)
+            )
+            await trio.sleep(BATCH_PAUSE_SECONDS)
+        if len(deliveries) < MAX_ERASABLE_DELIVERIES or len(names) == before:
+            return names
