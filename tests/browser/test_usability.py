@@ -83,6 +83,29 @@ def test_name_that_turns_text_turns_only_itself(page: Page, sign_in: SignIn) -> 
     assert name["x"] < changed["x"]
 
 
+PLACES = """
+(element) => [0, element.textContent.length - 1].map((at) => {
+  const range = document.createRange();
+  range.setStart(element.firstChild, at);
+  range.setEnd(element.firstChild, at + 1);
+  return range.getBoundingClientRect().left;
+})
+"""
+
+
+def test_value_has_the_direction_of_its_text(page: Page, sign_in: SignIn) -> None:
+    """H-157: the full stop of a sentence in Hebrew stood before it."""
+    sign_in("sally")
+    order = make_order(page, title="שלום עולם.")
+    page.goto(f"{ORDERS}?name={order}")
+    first, full_stop = page.get_by_text("שלום").first.evaluate(PLACES)
+    assert full_stop < first
+    page.goto(f"{ORDERS}/{order}")
+    assert page.get_by_label("Title").evaluate("(e) => getComputedStyle(e).unicodeBidi") == (
+        "plaintext"
+    )
+
+
 def test_number_with_comma_is_not_taken_for_another(page: Page, sign_in: SignIn) -> None:
     """H-210: the browser drops the comma, and 1,5 was stored as 15."""
     sign_in("sally")

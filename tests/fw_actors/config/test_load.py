@@ -310,14 +310,8 @@ def test_smtp_account_requires_user_and_password(site: Path, name: str) -> None:
     assert load({name: "x"}, site).mail.transport == "log"
     smtp = {"FW_MAIL_TRANSPORT": "smtp", "FW_SMTP_HOST": "x.test"}
     assert f"set together with {name}" in only_problem(site, **smtp, **{name: "x"})
-
-
-@pytest.mark.parametrize("name", ["FW_SMTP_USER", "FW_SMTP_PASSWORD"])
-def test_smtp_account_is_ascii(site: Path, name: str) -> None:
-    """C-69: smtplib sends no other account, and each mail failed."""
-    smtp = {"FW_MAIL_TRANSPORT": "smtp", "FW_SMTP_HOST": "x.test", "FW_SMTP_USER": "a"}
-    account = {**smtp, "FW_SMTP_PASSWORD": "a", name: "schlüssel"}
-    assert f"{name} must be ASCII" in only_problem(site, **account)
+    smtp |= {"FW_SMTP_USER": "x", "FW_SMTP_PASSWORD": "x", name: "schlüssel"}
+    assert f"{name} must be ASCII" in only_problem(site, **smtp)
 
 
 @pytest.mark.parametrize(("security", "port"), [("starttls", 587), ("tls", 465), ("none", 25)])
