@@ -26,9 +26,10 @@ from fw_actors.access.accounts import Account, lock_account
 from fw_actors.access.api_keys import ApiKeys
 from fw_actors.access.hash_costs import count_change
 from fw_actors.access.sign_in import AttemptDependencies, CountedAttempts
+from fw_actors.documents.core import User
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
-from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import (
     AuthenticationError,
     FwError,
@@ -47,6 +48,8 @@ from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import PASSWORD
 
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
+_USERS: Final = table_of(User).table
+_EMAIL: Final = Statement(sa.select(_USERS.c.email).where(_USERS.c.name == _USER))
 _REPLACE_PASSWORD: Final = Statement(
     sa.delete(PASSWORD)
     .where(PASSWORD.c.user == _USER)
@@ -123,7 +126,6 @@ class Passwords:
 
     def __init__(
         self,
-        registry: Registry,
         mail_queue: MailQueue,
         keys: ApiKeys,
         audit: AuditLog,
@@ -131,8 +133,6 @@ class Passwords:
         idle_days: int,
     ) -> None:
         """`idle_days` is the policy's `sessionIdleDays`."""
-        users = registry.tables["User"].table
-        self._email = Statement(sa.select(users.c.email).where(users.c.name == _USER))
         self._mail_queue, self._keys, self._audit = mail_queue, keys, audit
         self._key, self._idle_days = installation_key, idle_days
 
@@ -180,7 +180,7 @@ class Passwords:
 
     def email(self, tx: Tx, user: str) -> str:
         """Return an account's e-mail, which its password must not equal."""
-        return str(tx.scalar(self._email, user=user) or "")
+        return str(tx.scalar(_EMAIL, user=user) or "")
 
 
 WRONG: Final = "The current password is wrong."

@@ -24,11 +24,13 @@ from fw_actors.access import attempts, sessions
 from fw_actors.access.accounts import Accounts, lock_account
 from fw_actors.access.passwords import set_password
 from fw_actors.documents import permissions
+from fw_actors.documents.core import HasRole, User, UserPermission
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.permissions import SYSTEM_MANAGER, USER_PERMISSION
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import load
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.hashing import UnusableHashError, usable_hash
 from fw_actors.ops.audit import AuditLog
@@ -158,28 +160,28 @@ def set_enabled(fw: Fw, accounts: Accounts, identifier: str, enabled: bool) -> s
 
 _LOCK: Final = "the last System Manager"
 
+_U: Final = table_of(User).table.c
+_R: Final = table_of(HasRole).table.c
+_S: Final = table_of(UserPermission).table.c
+_IS_MANAGER: Final = sa.and_(
+    _R.parent == _U.name, _R.parenttype == "User", _R.role == SYSTEM_MANAGER
+)
+_TWO_MANAGERS: Final = (
+    sa.select(_U.name)
+    .where(_U.enabled == 1, sa.select(_R.name).where(_IS_MANAGER).exists())
+    .order_by(_U.name)
+    .limit(2)  # enough to see whether there is another
+)
+_MANAGERS: Final = Statement(_TWO_MANAGERS)
+_UNSCOPED: Final = Statement(
+    _TWO_MANAGERS.where(~sa.select(_S.name).where(_S.user == _U.name).exists())
+)
+
 
 class LastManagerRule(Observer):
     """Keeps one enabled System Manager, and one without access scopes, on the site."""
 
     doctypes = frozenset({"User", USER_PERMISSION})
-
-    def __init__(self, registry: Registry) -> None:
-        users = registry.tables["User"].table.c
-        roles = registry.tables["Has Role"].table.c
-        scopes = registry.tables[USER_PERMISSION].table.c
-        is_manager = sa.and_(
-            roles.parent == users.name, roles.parenttype == "User", roles.role == SYSTEM_MANAGER
-        )
-        managers = (
-            sa.select(users.name)
-            .where(users.enabled == 1, sa.select(roles.name).where(is_manager).exists())
-            .order_by(users.name)
-            .limit(2)  # enough to see whether there is another
-        )
-        is_scoped = sa.select(scopes.name).where(scopes.user == users.name).exists()
-        self._managers = Statement(managers)
-        self._unscoped = Statement(managers.where(~is_scoped))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Reject a write that would remove the last manager. Raises: ConflictError."""
@@ -192,12 +194,12 @@ class LastManagerRule(Observer):
 
     def _require_another(self, tx: Tx, user: str) -> None:
         tx.lock(_LOCK)  # the second of two concurrent removals must see the first
-        if tx.rows(self._managers) == [(user,)]:
+        if tx.rows(_MANAGERS) == [(user,)]:
             raise ConflictError(
                 "The last enabled System Manager cannot be removed. "
                 "Give another account the role System Manager first."
             )
-        if tx.rows(self._unscoped) == [(user,)]:
+        if tx.rows(_UNSCOPED) == [(user,)]:
             raise ConflictError(
                 "The last enabled System Manager without access scopes cannot be removed. "
                 "Give another account without scopes the role System Manager first."
@@ -205,7 +207,7 @@ class LastManagerRule(Observer):
 
     def _require_another_unscoped(self, tx: Tx, user: str) -> None:
         tx.lock(_LOCK)
-        if tx.rows(self._unscoped) == [(user,)]:
+        if tx.rows(_UNSCOPED) == [(user,)]:
             raise ConflictError(
                 "The last enabled System Manager without access scopes cannot be given scopes. "
                 "Give another account without scopes the role System Manager first."
@@ -244,31 +246,34 @@ class ScopeRules(Observer):
             raise ValidationError(f"for_value: there is no {doctype} {value}.", field="for_value")
 
 
+_OF_USER: Final = Statement(
+    sa.select(_S.name).where(_S.user == sa.bindparam("user")).order_by(_S.name)
+)
+_NAMES: Final = sa.and_(_S.allow == sa.bindparam("doctype"), _S.for_value == sa.bindparam("value"))
+_NAMING: Final = Statement(sa.select(_S.name).where(_NAMES).order_by(_S.name).limit(1))
+_RENAME: Final = Statement(
+    sa.update(_S.name.table).where(_NAMES).values(for_value=sa.bindparam("new"))
+)
+
+
 class ScopeReferences(Observer):
     """Refuses to delete documents that access scopes name, and deletes the scopes of a deleted
     user."""
 
     events = frozenset({DELETION})
 
-    def __init__(self, registry: Registry, audit: AuditLog) -> None:
-        table = registry.tables[_SCOPE].table
-        c = table.c
+    def __init__(self, audit: AuditLog) -> None:
         self._audit = audit
-        of_user = c.user == sa.bindparam("user")
-        names = sa.and_(c.allow == sa.bindparam("doctype"), c.for_value == sa.bindparam("value"))
-        self._naming = Statement(sa.select(c.name).where(names).order_by(c.name).limit(1))
-        self._carry = Statement(sa.update(table).where(names).values(for_value=sa.bindparam("new")))
-        self._of_user = Statement(sa.select(c.name).where(of_user).order_by(c.name))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Delete a deleted user's scopes. Raises: ConflictError for a document in a scope."""
         if doc.doctype == "User":  # without permissions: users with scopes may not delete scopes
             with self._audit.suppressed(fw.tx):  # covered by the User's deletion
-                for (name,) in fw.tx.rows(self._of_user, user=doc.name):
+                for (name,) in fw.tx.rows(_OF_USER, user=doc.name):
                     load(fw.documents, fw, _SCOPE, name).delete(ignore_permissions=True)
         if doc.doctype == _KEY:  # scopes that name it, from before A-325, stay and allow nothing
             return
-        scope = fw.tx.scalar(self._naming, doctype=doc.doctype, value=doc.name)
+        scope = fw.tx.scalar(_NAMING, doctype=doc.doctype, value=doc.name)
         if scope is not None:
             shown = (
                 f"{_SCOPE} {scope}" if fw.documents.may_read(fw, _SCOPE, scope) else f"A {_SCOPE}"
@@ -279,7 +284,7 @@ class ScopeReferences(Observer):
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Update the values of scopes that name the renamed document."""
-        fw.tx.run(self._carry, doctype=doctype, value=old, new=new)
+        fw.tx.run(_RENAME, doctype=doctype, value=old, new=new)
 
 
 MAX_LINE_BYTES: Final = 64 * 1024

@@ -17,8 +17,7 @@ from fw_actors.documents.doctype import ROW_ID, STANDARD
 from fw_actors.documents.fields import Field, ShapeError, Table, Vault, ms_of, shown_vault
 from fw_actors.documents.handle import DocType, Fw, child_of, rows_of
 from fw_actors.documents.naming import NAME_CHARACTERS, is_name, random_name, validate_name
-from fw_actors.documents.registry import Registry
-from fw_actors.documents.tables import DocTable, RowsOfParent, all_rows_of
+from fw_actors.documents.tables import DocTable, RowsOfParent, all_rows_of, table_of
 from fw_actors.documents.validation import check_value, fields_linking_to
 from fw_actors.errors import (
     BadRequestError,
@@ -257,11 +256,12 @@ class RowInserter:
     """Inserts rows of one DocType that the service itself writes, with their standard columns.
 
     Args:
+        table: of the DocType.
         fields: the fields that the rows have; the others are null.
     """
 
-    def __init__(self, registry: Registry, doctype: str, fields: Sequence[str]) -> None:
-        self._table = registry.tables[doctype].table
+    def __init__(self, table: sa.Table, fields: Sequence[str]) -> None:
+        self._table = table
         self._names = (*STANDARD, *fields)
         self._insert = _insertion(self._table, self._names)
 
@@ -311,10 +311,12 @@ def standard_columns(tx: Tx, owner: str) -> dict[str, Any]:
 class SystemRows:
     """Adds rows with random names to the table of one DocType."""
 
-    def __init__(self, registry: Registry, doctype: str, entropy: Entropy) -> None:
+    def __init__(self, doctype: type, entropy: Entropy) -> None:
+        """`doctype`: a DocType of the framework."""
         self._entropy = entropy
-        self._fields = registry.tables[doctype].fields
-        self._rows = RowInserter(registry, doctype, [field.name for field in self._fields])
+        table = table_of(doctype)
+        self._fields = table.fields
+        self._rows = RowInserter(table.table, [field.name for field in self._fields])
 
     def add(self, tx: Tx, owner: str, **values: Any) -> str:
         """Write a row for `owner`; return its name.

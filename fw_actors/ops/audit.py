@@ -21,12 +21,11 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core import DOCUMENT, AuditEvent
+from fw_actors.documents.core import DOCUMENT, AuditEvent, Version
 from fw_actors.documents.fields import Field, Table
 from fw_actors.documents.handle import DocType, Fw, rows_of
 from fw_actors.documents.hooks import CHANGES, DELETION, Observer
 from fw_actors.documents.permissions import administering_error
-from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import SystemRows
 from fw_actors.documents.tables import table_of
 from fw_actors.documents.validation import changed_columns
@@ -100,29 +99,35 @@ class Action(StrEnum):
     WEBHOOK_RESUME = "webhook.resume"
 
 
+_EVENTS: Final = table_of(AuditEvent).table
+
+DENIED_IN_MINUTE: Final = Statement(
+    sa.select(_EVENTS.c.name, _EVENTS.c.detail)
+    .where(
+        _EVENTS.c.action == Action.DENIED.value,
+        _EVENTS.c.actor == sa.bindparam("actor"),
+        _EVENTS.c.creation >= sa.bindparam("begin"),
+        _EVENTS.c.creation < sa.bindparam("end"),
+    )
+    .limit(RECORDED_PER_MINUTE + 1)
+)
+"""The denials of an actor in a minute, up to the maximum. The index on these columns serves it."""
+_COUNT: Final = Statement(
+    sa.update(_EVENTS)
+    .where(_EVENTS.c.name == sa.bindparam("event"))
+    .values(detail=sa.bindparam("content"), modified=sa.bindparam("now"))
+)
+
+
 class AuditLog:
     """Writes Audit Events in the transaction of the operation.
 
     The transaction of a denied operation therefore ends normally (see `denial`).
     """
 
-    def __init__(self, registry: Registry, entropy: Entropy) -> None:
-        table = registry.tables[DOCTYPE].table
-        c = table.c
-        self._records = SystemRows(registry, DOCTYPE, entropy)
+    def __init__(self, entropy: Entropy) -> None:
+        self._records = SystemRows(AuditEvent, entropy)
         self._suppressed: set[Tx] = set()
-        # The maximum for a minute; served by the index over these three columns.
-        self.denied = Statement(
-            sa.select(c.name, c.detail)
-            .where(c.action == Action.DENIED.value, c.actor == sa.bindparam("actor"))
-            .where(c.creation >= sa.bindparam("begin"), c.creation < sa.bindparam("end"))
-            .limit(RECORDED_PER_MINUTE + 1)
-        )
-        self._count = Statement(
-            sa.update(table)
-            .where(c.name == sa.bindparam("event"))
-            .values(detail=sa.bindparam("content"), modified=sa.bindparam("now"))
-        )
 
     def record(
         self, fw: Fw, action: Action, target: str, detail: Mapping[str, object] | None = None
@@ -172,7 +177,7 @@ class AuditLog:
         tx, actor = fw.tx, fw.user
         tx.lock(f"fw.denied.{actor}")
         begin, end = minute_of(tx.now)
-        rows = tx.rows(self.denied, actor=actor, begin=begin, end=end)
+        rows = tx.rows(DENIED_IN_MINUTE, actor=actor, begin=begin, end=end)
         counting = next((row for row in rows if row[1] is not None), None)
         before = None if counting is None else int(json.loads(counting[1])[MORE])
         more = refusals_beyond_limit(len(rows), before)
@@ -181,7 +186,7 @@ class AuditLog:
         elif counting is None:
             self._add(tx, actor, "", Action.DENIED, None, {MORE: more})
         else:
-            tx.run(self._count, event=counting[0], content=json.dumps({MORE: more}), now=tx.now)
+            tx.run(_COUNT, event=counting[0], content=json.dumps({MORE: more}), now=tx.now)
 
     def denial(self, fw: Fw, operation: str, target: str) -> PermissionDeniedError | None:
         """Return an error unless the user is a System Manager without access scopes; record it.
@@ -341,7 +346,6 @@ AUDITED: Final[Mapping[str, AuditedDocType]] = {
 }
 
 
-_EVENTS: Final = table_of(AuditEvent).table
 _OLDEST: Final = Statement(
     sa.select(_EVENTS.c.name)
     .where(_EVENTS.c.creation <= sa.bindparam("before"))
@@ -365,18 +369,24 @@ def delete_old(tx: Tx, retention_days: int, limit: int) -> int:
 Changed = dict[str, list[Any]]
 
 
+_VERSIONS: Final = table_of(Version).table
+_RENAME_VERSIONS: Final = Statement(
+    sa.update(_VERSIONS)
+    .where(
+        _VERSIONS.c.ref_doctype == sa.bindparam("doctype"),
+        _VERSIONS.c.docname == sa.bindparam("old"),
+    )
+    .values(docname=sa.bindparam("new"))
+)
+
+
 class VersionRecorder(Observer):
     """Records changes of existing documents."""
 
     events = frozenset(CHANGES)
 
-    def __init__(self, registry: Registry, entropy: Entropy) -> None:
-        table = registry.tables["Version"].table
-        self._records = SystemRows(registry, "Version", entropy)
-        about = sa.and_(
-            table.c.ref_doctype == sa.bindparam("doctype"), table.c.docname == sa.bindparam("old")
-        )
-        self._carry = Statement(sa.update(table).where(about).values(docname=sa.bindparam("new")))
+    def __init__(self, entropy: Entropy) -> None:
+        self._records = SystemRows(Version, entropy)
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Record the differences from the stored document, if any."""
@@ -394,7 +404,7 @@ class VersionRecorder(Observer):
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Move the versions of the old name to the new one."""
-        fw.tx.run(self._carry, doctype=doctype, old=old, new=new)
+        fw.tx.run(_RENAME_VERSIONS, doctype=doctype, old=old, new=new)
         self._record(fw, doctype, new, {"changed": {"name": [old, new]}, "rows": []})
 
     def _record(self, fw: Fw, doctype: str, name: str, data: dict[str, Any]) -> None:

@@ -14,9 +14,10 @@ from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 
+from fw_actors.documents.core import ErrorLogEntry
 from fw_actors.documents.permissions import ADMINISTRATOR
-from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import SystemRows
+from fw_actors.documents.tables import table_of
 from fw_actors.rules.safe_output import Scrubber, storable, text_of
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
@@ -46,20 +47,26 @@ class QueuedDefect(NamedTuple):
     request_id: str
 
 
+_ERRORS: Final = table_of(ErrorLogEntry).table
+_RECENT: Final = (
+    sa.select(_ERRORS.c.name)
+    .where(
+        _ERRORS.c.creation > sa.bindparam("since"),
+        # Entries of a clock that was ahead would otherwise use up the limit until it is reached.
+        _ERRORS.c.creation <= sa.bindparam("now"),
+    )
+    .limit(PER_MINUTE)
+)
+_COUNT_RECENT: Final = Statement(sa.select(sa.func.count()).select_from(_RECENT.subquery()))
+_DELETE_OLDEST: Final = deletion_of_oldest(_ERRORS, _ERRORS.c.creation)
+
+
 class ErrorRecorder:
     """Queues defects to be written. Used on trio's thread, except `flush`."""
 
-    def __init__(
-        self, registry: Registry, entropy: Entropy, scrubber: Scrubber, noted: Callable[[], None]
-    ) -> None:
+    def __init__(self, entropy: Entropy, scrubber: Scrubber, noted: Callable[[], None]) -> None:
         """`noted` is called for each defect."""
-        c = registry.tables["Error Log"].table.c
-        self._records = SystemRows(registry, "Error Log", entropy)
-        # Entries of a clock that was ahead would otherwise use up the limit until it is reached.
-        in_minute = (c.creation > sa.bindparam("since"), c.creation <= sa.bindparam("now"))
-        recent = sa.select(c.name).where(*in_minute).limit(PER_MINUTE)
-        self._recent = Statement(sa.select(sa.func.count()).select_from(recent.subquery()))
-        self._delete_oldest = deletion_of_oldest(registry.tables["Error Log"].table, c.creation)
+        self._records = SystemRows(ErrorLogEntry, entropy)
         self._scrubber = scrubber
         self._noted = noted
         # Drops the oldest, which is in the log.
@@ -94,8 +101,8 @@ class ErrorRecorder:
         tx.lock(_LIMIT)  # of all processes together
         # A few times as many as are written, so that other writes do not wait for a whole month.
         before = tx.now - KEPT_DAYS * MS_PER_DAY - 1
-        tx.run(self._delete_oldest, before=before, limit=MAX_DELETED)
-        recent = tx.scalar(self._recent, since=tx.now - MS_PER_MINUTE, now=tx.now)
+        tx.run(_DELETE_OLDEST, before=before, limit=MAX_DELETED)
+        recent = tx.scalar(_COUNT_RECENT, since=tx.now - MS_PER_MINUTE, now=tx.now)
         remaining = PER_MINUTE - int(recent)
         written = defects[:remaining]
         for each in written:

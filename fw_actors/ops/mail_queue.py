@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from fw_actors.access.accounts import has_password
 from fw_actors.access.links import LinkKind, Links
-from fw_actors.documents.core import Webhook
+from fw_actors.documents.core import EmailDelivery, Webhook
 from fw_actors.documents.naming import random_name
 from fw_actors.documents.permissions import SYSTEM_MANAGER, USER_PERMISSION
 from fw_actors.documents.registry import Registry
@@ -77,7 +77,7 @@ class MailQueue:
         """
         self._entropy, self._site, self._queued, self._tracer = entropy, site, queued, tracer
         self._address = _address(registry.tables["User"].table)
-        self._deliveries = RowInserter(registry, "Email Delivery", _WRITTEN)
+        self._deliveries = RowInserter(table_of(EmailDelivery).table, _WRITTEN)
 
     def to_user(
         self, tx: Tx, template: Template, user: str, *, owner: str, notice: Notice | None = None

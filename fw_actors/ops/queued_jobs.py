@@ -24,10 +24,12 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors.access.accounts import lock_account_shared
+from fw_actors.documents.core import EmailDelivery
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.permissions import require_administering
-from fw_actors.documents.registry import Registry, Whitelisted
+from fw_actors.documents.registry import Whitelisted
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import (
     BadRequestError,
     ConflictError,
@@ -274,23 +276,10 @@ _REFUSED_CANCELS: Final = {
 class JobControl:
     """Lists, retries and cancels jobs; each act writes an Audit Event in its transaction."""
 
-    def __init__(
-        self, registry: Registry, audit: AuditLog, recorded: Callable[[str], None]
-    ) -> None:
+    def __init__(self, audit: AuditLog, recorded: Callable[[str], None]) -> None:
         """`recorded` is called on trio's thread with a queue's name after each commit that makes
         its jobs due."""
-        mail = registry.tables["Email Delivery"].table
         self._audit, self._recorded = audit, recorded
-        self._requeue_mails = Statement(
-            sa.update(mail)
-            .where(mail.c.name.in_(_SUBJECTS), mail.c.status == DeliveryStatus.FAILED.value)
-            .values(status=DeliveryStatus.QUEUED.value, attempts=0, **_modified())
-        )
-        self._fail_mails = Statement(
-            sa.update(mail)
-            .where(mail.c.name.in_(_SUBJECTS))
-            .values(status=DeliveryStatus.FAILED.value, error=sa.bindparam("reason"), **_modified())
-        )
 
     def listed(
         self, fw: Fw, filters: JobFilter, limit: int = JOBS_LISTED, before: int | None = None
@@ -399,14 +388,14 @@ class JobControl:
 
     def _make_due(self, fw: Fw, selected: Sequence[JobFacts]) -> None:
         fw.tx.run(_MAKE_DUE, ids=[job.id for job in selected], now=fw.tx.now)
-        self._settle_mails(fw, self._requeue_mails, selected)
+        self._settle_mails(fw, _REQUEUE_MAILS, selected)
         for queue in sorted({job.queue for job in selected}):
             fw.tx.after_commit(partial(self._recorded, queue))
 
     def _delete(self, fw: Fw, selected: Sequence[JobFacts]) -> None:
         fw.tx.run(_DELETE, ids=[job.id for job in selected])
         reason = {"reason": f"cancelled: by {fw.user}."[: jobs.ERROR_CHARACTERS]}
-        self._settle_mails(fw, self._fail_mails, selected, **reason)
+        self._settle_mails(fw, _FAIL_MAILS, selected, **reason)
 
     def _settle_mails(
         self, fw: Fw, statement: Statement, selected: Sequence[JobFacts], **values: str
@@ -420,10 +409,18 @@ _SUBJECTS: Final[sa.BindParameter[Any]] = sa.bindparam("subjects", expanding=Tru
 _IDS: Final[sa.BindParameter[Any]] = sa.bindparam("ids", expanding=True)
 _NOW: Final = sa.bindparam("now", type_=sa.BigInteger())
 
-
-def _modified() -> dict[str, Any]:
-    return {"modified": _NOW, "modified_by": sa.bindparam("user")}
-
+_MAILS: Final = table_of(EmailDelivery).table
+_MODIFIED: Final = {"modified": _NOW, "modified_by": sa.bindparam("user")}
+_REQUEUE_MAILS: Final = Statement(
+    sa.update(_MAILS)
+    .where(_MAILS.c.name.in_(_SUBJECTS), _MAILS.c.status == DeliveryStatus.FAILED.value)
+    .values(status=DeliveryStatus.QUEUED.value, attempts=0, **_MODIFIED)
+)
+_FAIL_MAILS: Final = Statement(
+    sa.update(_MAILS)
+    .where(_MAILS.c.name.in_(_SUBJECTS))
+    .values(status=DeliveryStatus.FAILED.value, error=sa.bindparam("reason"), **_MODIFIED)
+)
 
 _J: Final = JOB.c
 _COLUMNS: Final = (

@@ -262,16 +262,16 @@ def _assembled(
     """Put the parts together; nothing is read or written yet."""
     vault = VaultCipher(config.secrets.key, entropy)
     accounts = Accounts(registry)
-    subscriptions = SubscriptionCache(registry, shared)
-    audit = AuditLog(registry, entropy)
+    subscriptions = SubscriptionCache(shared)
+    audit = AuditLog(entropy)
     mail_queued = partial(recorded, mail_queue.QUEUE)
     mails = MailQueue(registry, entropy, config.site.name, mail_queued, tracer)
     api_keys = ApiKeys(registry, entropy, audit)
-    passwords = Passwords(registry, mails, api_keys, audit, key, config.auth.session_idle_days)
+    passwords = Passwords(mails, api_keys, audit, key, config.auth.session_idle_days)
     new_passwords = NewPasswords(hasher, passwords, audit)
     publisher, custom = _event_recorders(config, registry, subscriptions, entropy, recorded, tracer)
     policy = NoticePolicy(config.ops.receiver_notice, config.ops.disable_after_days)
-    notices = ReceiverNotices(registry, policy, custom, mails, audit)
+    notices = ReceiverNotices(policy, custom, mails, audit)
     observers = (
         *_rules_of_users(registry, audit, accounts, api_keys, new_passwords),
         WebhookRules(
@@ -279,21 +279,21 @@ def _assembled(
             development=config.deployment.mode == "development",
             certificates=config.client_certificates,
         ),
-        WebhookOwners(registry),
+        WebhookOwners(),
         OutageEnds(notices),  # before HealthRenames, which drops the row of a deleted Webhook
         AccountRenames(registry),
         JobsOfDeletedUsers(),
-        DeliveryRenames(registry, subscriptions),
-        NamesOfDeletedWebhooks(registry),
+        DeliveryRenames(subscriptions),
+        NamesOfDeletedWebhooks(),
         HealthRenames(),
         RunRenames(),  # after DeliveryRenames: it locks deliveries first, as a batch does
-        VersionRecorder(registry, entropy),
+        VersionRecorder(entropy),
         SubscriptionRenewal(subscriptions, partial(recorded, events.QUEUE)),
         publisher,
     )
-    errors = ErrorRecorder(registry, entropy, config.scrubber, partial(recorded, error_log.QUEUE))
+    errors = ErrorRecorder(entropy, config.scrubber, partial(recorded, error_log.QUEUE))
     documents = Documents(registry, vault, entropy, observers, errors.note)
-    replays = Replays(registry, audit, partial(recorded, events.QUEUE))
+    replays = Replays(audit, partial(recorded, events.QUEUE))
     pauses = Pauses(audit, partial(recorded, events.QUEUE))
     cancellations = Cancellations(registry, audit, entropy, partial(recorded, events.QUEUE))
     bulk = BulkReplays(replays, audit, entropy, partial(recorded, replay.REPLAYS))
@@ -320,7 +320,7 @@ def _assembled(
         cancellations=cancellations,
         bulk=bulk,
         errors=errors,
-        jobs=JobControl(registry, audit, recorded),
+        jobs=JobControl(audit, recorded),
         passwords=passwords,
         api_keys=api_keys,
         installation_key=key,
@@ -340,11 +340,11 @@ def _event_recorders(
     """Return the recorders of events of documents and of apps, which share one of deliveries."""
     off = config.deployment.webhooks_off
     deliveries = DeliveryRecorder(
-        registry, subscriptions, DeliveryIds(entropy.bytes), partial(recorded, events.QUEUE), tracer
+        subscriptions, DeliveryIds(entropy.bytes), partial(recorded, events.QUEUE), tracer
     )
     return (
         EventRecorder(registry, subscriptions, deliveries, off=off),
-        CustomEvents(registry, subscriptions, deliveries, off=off),
+        CustomEvents(subscriptions, deliveries, off=off),
     )
 
 
@@ -357,12 +357,12 @@ def _rules_of_users(
 ) -> tuple[Observer, ...]:
     """Return the observers of accounts in the order in which they must see a change."""
     return (
-        LastManagerRule(registry),
+        LastManagerRule(),
         accounts,
         LinkRules(registry),
         api_keys,
         ScopeRules(registry),
-        ScopeReferences(registry, audit),
+        ScopeReferences(audit),
         DeletionAudit(audit),
         DocumentAudit(audit),  # must see a new password before it is stored and cleared
         new_passwords,

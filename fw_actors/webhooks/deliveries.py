@@ -23,11 +23,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import BY_DOCUMENT
+from fw_actors.documents.core import BY_DOCUMENT, Webhook, WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import DuplicateError
 from fw_actors.http import Times
 from fw_actors.rules.delivery import (
@@ -374,6 +375,8 @@ def _release_followers(
         leave(tx, [job for job in final_jobs if job.id in drained], deleted=sent, limit=MAX_DRAINED)
 
 
+_W: Final = table_of(Webhook).table.c
+_D: Final = table_of(WebhookDelivery).table.c
 _OLD: Final[sa.BindParameter[Any]] = sa.bindparam("old")
 _NEW: Final[sa.BindParameter[Any]] = sa.bindparam("new")
 
@@ -412,6 +415,20 @@ CLOCK_TOLERANCE_MS: Final = 5 * MS_PER_MINUTE
 """A time that is further ahead was stored before the clock was set back; as in `sweeper`."""
 
 
+_LAST: Final = (
+    sa.select(_D.name)
+    .where(_D.webhook == sa.bindparam("key"))
+    .order_by(_D.creation.desc(), _D.name.desc())
+    .limit(1)
+)
+_CREATION_OF_LAST: Final = Statement(_LAST.with_only_columns(_D.creation))
+_MARK_FORMER: Final = Statement(
+    sa.update(_W.name.table)
+    .where(_W.name == sa.bindparam("key"))
+    .values(former_delivery=sa.func.coalesce(_LAST.scalar_subquery(), ""))
+)
+
+
 class NamesOfDeletedWebhooks(Observer):
     """Keeps a new Webhook from getting the deliveries of a deleted one of the same name.
 
@@ -423,19 +440,6 @@ class NamesOfDeletedWebhooks(Observer):
     doctypes = frozenset({"Webhook"})
     events = frozenset({"on_insert"})
 
-    def __init__(self, registry: Registry) -> None:
-        webhooks = registry.tables["Webhook"].table
-        d = registry.tables["Webhook Delivery"].table.c
-        name: sa.BindParameter[Any] = sa.bindparam("key")
-        last = sa.select(d.name).where(d.webhook == name)
-        last = last.order_by(d.creation.desc(), d.name.desc()).limit(1)
-        self._last = Statement(last.with_only_columns(d.creation))
-        self._mark = Statement(
-            sa.update(webhooks)
-            .where(webhooks.c.name == name)
-            .values(former_delivery=sa.func.coalesce(last.scalar_subquery(), ""))
-        )
-
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Refuse a name for which deliveries wait. Raises: DuplicateError."""
         if fw.tx.one(_WAITING, name=doc.name) is not None:
@@ -444,7 +448,7 @@ class NamesOfDeletedWebhooks(Observer):
                 "Choose another name, or wait until they have ended.",
                 field="name",
             )
-        last = fw.tx.scalar(self._last, key=doc.name)
+        last = fw.tx.scalar(_CREATION_OF_LAST, key=doc.name)
         if last is not None and last > fw.tx.now + CLOCK_TOLERANCE_MS:
             raise DuplicateError(
                 f"{doc.name} is the name of a deleted Webhook that has a delivery dated "
@@ -454,60 +458,53 @@ class NamesOfDeletedWebhooks(Observer):
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Mark the deliveries that have the name already."""
-        fw.tx.run(self._mark, key=doc.name)
+        fw.tx.run(_MARK_FORMER, key=doc.name)
+
+
+_IS_REFERENCE: Final = sa.and_(
+    _D.reference_doctype == sa.bindparam("doctype"), _D.reference_name == _OLD
+)
+_MOVE_REFERENCES: Final = Statement(
+    sa.update(_D.name.table).where(_IS_REFERENCE).values(reference_name=_NEW)
+)
+_MOVE_DELIVERIES: Final = Statement(
+    sa.update(_D.name.table).where(_D.webhook == _OLD).values(webhook=_NEW)
+)
+_HAS_KEY: Final = sa.and_(
+    JOB.c.ordering_key == sa.bindparam("before"), JOB.c.ordering_key.is_not(None)
+)
+# Parked deliveries become due, so that claims see them with those of the new key.
+_MOVE_KEY: Final = Statement(
+    sa.update(JOB)
+    .where(JOB.c.partition.in_(sa.select(_W.name).where(_W.ordering == BY_DOCUMENT)), _HAS_KEY)
+    .values(
+        ordering_key=sa.bindparam("ordering_key"),
+        next_at=sa.func.coalesce(JOB.c.next_at, sa.bindparam("now")),
+    )
+)
+_WEBHOOKS_WITH_KEY: Final = Statement(
+    sa.select(_W.name).where(
+        _W.ordering == BY_DOCUMENT, sa.exists().where(JOB.c.partition == _W.name, _HAS_KEY)
+    )
+)
+_LOCK_JOBS_OF_REFERENCE: Final = _counted(
+    sa.select(JOB.c.id)
+    .join_from(_D.name.table, JOB, sa.and_(JOB.c.queue == QUEUE, JOB.c.subject == _D.name))
+    .where(_IS_REFERENCE)
+    .order_by(JOB.c.id)
+    .with_for_update(of=JOB)
+)
+_LOCK_REFERENCES: Final = _counted(
+    sa.select(_D.name).where(_IS_REFERENCE).order_by(_D.name).with_for_update(key_share=True)
+)
+_FIRST_OF_NEW_NAME: Final = Statement(sa.select(_D.name).where(_D.webhook == _NEW).limit(1))
 
 
 class DeliveryRenames(Observer):
     """Updates deliveries and jobs when a document or a Webhook is renamed (B-30, B-184)."""
 
-    def __init__(self, registry: Registry, subscriptions: SubscriptionCache) -> None:
-        table = registry.tables["Webhook Delivery"].table
-        is_reference = sa.and_(
-            table.c.reference_doctype == sa.bindparam("doctype"), table.c.reference_name == _OLD
-        )
+    def __init__(self, subscriptions: SubscriptionCache) -> None:
         self._subscriptions = subscriptions
-        self._move_references = Statement(
-            sa.update(table).where(is_reference).values(reference_name=_NEW)
-        )
-        self._move_deliveries = Statement(
-            sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW)
-        )
-        ordered = registry.tables["Webhook"].table.c
-        # Parked deliveries become due, so that claims see them with those of the new key.
-        self._move_key = Statement(
-            sa.update(JOB)
-            .where(
-                JOB.c.partition.in_(sa.select(ordered.name).where(ordered.ordering == BY_DOCUMENT)),
-                JOB.c.ordering_key == sa.bindparam("before"),
-                JOB.c.ordering_key.is_not(None),
-            )
-            .values(
-                ordering_key=sa.bindparam("ordering_key"),
-                next_at=sa.func.coalesce(JOB.c.next_at, sa.bindparam("now")),
-            )
-        )
-        key_of_jobs = sa.exists().where(
-            JOB.c.partition == ordered.name,
-            JOB.c.ordering_key == sa.bindparam("before"),
-            JOB.c.ordering_key.is_not(None),
-        )
-        self._with_key = Statement(
-            sa.select(ordered.name).where(ordered.ordering == BY_DOCUMENT, key_of_jobs)
-        )
-        self._lock_jobs = _counted(
-            sa.select(JOB.c.id)
-            .join_from(table, JOB, sa.and_(JOB.c.queue == QUEUE, JOB.c.subject == table.c.name))
-            .where(is_reference)
-            .order_by(JOB.c.id)
-            .with_for_update(of=JOB)
-        )
-        self._lock_references = _counted(
-            sa.select(table.c.name)
-            .where(is_reference)
-            .order_by(table.c.name)
-            .with_for_update(key_share=True)
-        )
-        self._named = Statement(sa.select(table.c.name).where(table.c.webhook == _NEW).limit(1))
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Update the deliveries of a renamed document or Webhook.
@@ -516,25 +513,25 @@ class DeliveryRenames(Observer):
             which must not pass to another Webhook.
         """
         before, now = ordering_key_of(doctype, old), fw.tx.now
-        webhooks = {name for (name,) in fw.tx.rows(self._with_key, before=before)}
+        webhooks = {name for (name,) in fw.tx.rows(_WEBHOOKS_WITH_KEY, before=before)}
         if doctype == "Webhook":
             webhooks.add(old)
         if webhooks:
             lock_claim_rows(fw.tx, sorted(webhooks))
         if doctype == "Webhook":
             fw.tx.scalar(_LOCK_JOBS, old=old)
-        fw.tx.scalar(self._lock_jobs, doctype=doctype, old=old)
-        fw.tx.scalar(self._lock_references, doctype=doctype, old=old)
+        fw.tx.scalar(_LOCK_JOBS_OF_REFERENCE, doctype=doctype, old=old)
+        fw.tx.scalar(_LOCK_REFERENCES, doctype=doctype, old=old)
         key = ordering_key_of(doctype, new)
-        fw.tx.run(self._move_key, before=before, ordering_key=key, now=now)
-        fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)
+        fw.tx.run(_MOVE_KEY, before=before, ordering_key=key, now=now)
+        fw.tx.run(_MOVE_REFERENCES, doctype=doctype, old=old, new=new)
         if doctype == "Webhook":
-            if fw.tx.one(self._named, new=new) is not None:
+            if fw.tx.one(_FIRST_OF_NEW_NAME, new=new) is not None:
                 raise DuplicateError(
                     f"{new} is the name of a deleted Webhook with deliveries. Choose another name.",
                     field="name",
                 )
-            fw.tx.run(self._move_deliveries, old=old, new=new)
+            fw.tx.run(_MOVE_DELIVERIES, old=old, new=new)
             fw.tx.run(_MOVE_JOBS, old=old, new=new)
             fw.tx.run(_MOVE_ATTEMPTS, old=old, new=new)
             self._subscriptions.renew_after_commit(fw.tx)

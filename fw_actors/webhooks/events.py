@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -25,11 +25,13 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents import rows
+from fw_actors.documents.core import Webhook, WebhookDelivery
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import CONTROLS_AND_BREAKS, Table, iso
 from fw_actors.documents.handle import DocType, Fw, child_of
 from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import DuplicateError, FwError, NotFoundError, ValidationError
 from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.safe_output import FieldRedaction, redaction_of
@@ -45,7 +47,12 @@ from fw_actors.store import (
 )
 from fw_actors.store.schema import JOB
 from fw_actors.tracing import Tracer, encode_context
-from fw_actors.webhooks.subscriptions import UNWATCHABLE, Subscription, SubscriptionCache
+from fw_actors.webhooks.subscriptions import (
+    UNWATCHABLE,
+    Subscription,
+    SubscriptionCache,
+    select_known,
+)
 
 QUEUE: Final = "webhook"
 DELETE_JOB: Final = Statement(
@@ -82,12 +89,36 @@ class _NewDelivery(NamedTuple):
     subscription: Subscription
 
 
+_DELIVERIES: Final = table_of(WebhookDelivery).table
+
+
+class _Insertions(NamedTuple):
+    """Write deliveries; `known` and `known_with_job` write one to a Webhook that still has its
+    known name. `known_with_job` also writes the job, on a store that inserts in queries."""
+
+    inserter: rows.RowInserter
+    known: Statement
+    known_with_job: Statement
+
+
+@lru_cache(2)  # with and without trace contexts
+def _insertions(written: tuple[str, ...]) -> _Insertions:
+    """Return the statements; `written` are the columns of a delivery that they write."""
+    inserter = rows.RowInserter(_DELIVERIES, written)
+    insert = inserter.reading(select_known, webhook=table_of(Webhook).table.c.name)
+    c = _DELIVERIES.c
+    made = insert.returning(c.webhook, c.name, c.creation).cte("made").c
+    enqueued = jobs.enqueued(
+        sa.literal_column(f"'{QUEUE}'"), made.webhook, made.name, made.creation
+    )
+    return _Insertions(inserter, Statement(insert), Statement(enqueued))
+
+
 class DeliveryRecorder:
     """Writes the deliveries of events, and a job for each of them."""
 
     def __init__(
         self,
-        registry: Registry,
         subscriptions: SubscriptionCache,
         ids: DeliveryIds,
         recorded: Callable[[], None],
@@ -97,14 +128,7 @@ class DeliveryRecorder:
         deliveries store the trace contexts of their events.
         """
         written = _WRITTEN if tracer is None else (*_WRITTEN, "trace_context")
-        self._rows = rows.RowInserter(registry, "Webhook Delivery", written)
-        insert = self._rows.reading(subscriptions.select_known, webhook=subscriptions.name)
-        c = registry.tables["Webhook Delivery"].table.c
-        made = insert.returning(c.webhook, c.name, c.creation).cte("made").c
-        self._insert_known = Statement(insert)
-        self._insert_known_and_enqueue = Statement(
-            jobs.enqueued(sa.literal_column(f"'{QUEUE}'"), made.webhook, made.name, made.creation)
-        )
+        self._statements = _insertions(written)
         self._tracer = tracer
         self._subscriptions = subscriptions
         self._ids = ids
@@ -183,7 +207,7 @@ class DeliveryRecorder:
         if delivery_rows:
             # In the order of keys: two batches that use the same ones must not deadlock.
             delivery_rows.sort(key=lambda row: row[1]["key"] or "")
-            self._rows.insert_many(tx, fw.rights.user, delivery_rows)
+            self._statements.inserter.insert_many(tx, fw.rights.user, delivery_rows)
         jobs.enqueue_many(tx, QUEUE, unordered)
         if ordered:
             ordered_jobs.enqueue_ordered(tx, QUEUE, ordered)
@@ -209,12 +233,12 @@ class DeliveryRecorder:
                 ids.clear()
 
         if tx.inserts_in_queries:
-            insert, followers = self._insert_known_and_enqueue, []
+            insert, followers = self._statements.known_with_job, []
         else:
             enqueuing = jobs.enqueuing(
                 tx, queue=QUEUE, partition=subscription.webhook, subject=delivery
             )
-            insert, followers = self._insert_known, [enqueuing]
+            insert, followers = self._statements.known, [enqueuing]
         is_short = len(event.payload) <= _LONG_PAYLOAD
         if event.key is None and (is_short or tx.inserts_in_queries):
             tx.defer(insert, write_late, followers, **values)
@@ -370,25 +394,25 @@ Emitted = dict[str, Any]
 """`{"deliveries": [id, …]}`, or `{"error": {"type", "message", "extra"}}` as in a response."""
 
 
+_PAIRS: Final = JsonRows("given")
+_USED_KEYS: Final = Statement(
+    sa.select(_DELIVERIES.c.webhook, _DELIVERIES.c.key)
+    .select_from(_PAIRS.table)
+    .where(_DELIVERIES.c.webhook == _PAIRS.item(0, str), _DELIVERIES.c.key == _PAIRS.item(1, str))
+)
+
+
 class CustomEvents:
     """Records the events that apps emit."""
 
     def __init__(
         self,
-        registry: Registry,
         subscriptions: SubscriptionCache,
         deliveries: DeliveryRecorder,
         *,
         off: bool,
     ) -> None:
         """`off`: FW_WEBHOOKS=off, nothing is queued."""
-        c = registry.tables["Webhook Delivery"].table.c
-        pairs = JsonRows("given")
-        self._used = Statement(
-            sa.select(c.webhook, c.key)
-            .select_from(pairs.table)
-            .where(c.webhook == pairs.item(0, str), c.key == pairs.item(1, str))
-        )
         self._subscriptions = subscriptions
         self._deliveries = deliveries
         self._off = off
@@ -471,7 +495,7 @@ class CustomEvents:
         pairs = [pair for each in events if isinstance(each, PreparedEvent) for pair in _keys(each)]
         if not pairs:
             return list(events)
-        used = set(fw.tx.rows(self._used, given=rows_as_json(pairs)))
+        used = set(fw.tx.rows(_USED_KEYS, given=rows_as_json(pairs)))
         remaining: list[PreparedEvent | FwError] = []
         for each in events:
             pairs_of_event = _keys(each) if isinstance(each, PreparedEvent) else []

@@ -12,12 +12,11 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core import Webhook
+from fw_actors.documents.core import HasRole, User, UserPermission, Webhook
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
-from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, USER_PERMISSION
-from fw_actors.documents.registry import Registry
+from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import FwError
 from fw_actors.mail import FailingWebhook, Notice, Template
@@ -135,7 +134,6 @@ class ReceiverNotices:
 
     def __init__(
         self,
-        registry: Registry,
         policy: NoticePolicy,
         events: CustomEvents,
         mail_queue: MailQueue,
@@ -145,7 +143,6 @@ class ReceiverNotices:
         self._mail_queue, self._audit = mail_queue, audit
         self.actions = {action.value: 0 for action in OutageAction}
         """The number of actions of this process by kind, for `/metrics`."""
-        self._recipients = _recipients_of(registry)
 
     def step(self, tx: Tx, handle: FwFactory, on_action: OnOutageAction) -> int:
         """Take the action that is due for one Webhook; return 1, or 0 if none is due."""
@@ -242,9 +239,7 @@ class ReceiverNotices:
         failing_webhook = FailingWebhook(
             outage_row.label, outage_row.name, since, outage_row.outage.failures, outage_row.error
         )
-        for (user,) in fw.tx.rows(
-            self._recipients, owner=outage_row.owner, created=outage_row.created
-        ):
+        for (user,) in fw.tx.rows(_RECIPIENTS, owner=outage_row.owner, created=outage_row.created):
             notice = Notice(failing_webhook=failing_webhook)
             self._mail_queue.to_user(fw.tx, template, user, owner=ADMINISTRATOR, notice=notice)
 
@@ -254,32 +249,35 @@ class ReceiverNotices:
         self._audit.record(fw, action, outage_row.name, detail)
 
 
-def _recipients_of(registry: Registry) -> Statement:
-    """Return the recipients: the owner and the System Managers, except users with scopes.
-
-    Users with scopes must not learn of any Webhook (B-2).
-    """
-    users = registry.tables["User"].table.c
-    roles = registry.tables["Has Role"].table.c
-    scopes = registry.tables[USER_PERMISSION].table.c
-    manages = sa.and_(
-        roles.parent == users.name, roles.parenttype == "User", roles.role == SYSTEM_MANAGER
+_U: Final = table_of(User).table.c
+_R: Final = table_of(HasRole).table.c
+_S: Final = table_of(UserPermission).table.c
+_MANAGES: Final = sa.and_(_R.parent == _U.name, _R.parenttype == "User", _R.role == SYSTEM_MANAGER)
+_OWNS: Final = sa.and_(
+    _U.name == sa.bindparam("owner"),
+    # Not a later account of that name, after a deletion or a rename.
+    _U.creation <= sa.bindparam("created", type_=sa.BigInteger()),
+)
+# The owner and the System Managers. Users with scopes must not learn of any Webhook (B-2).
+_RECIPIENTS: Final = Statement(
+    sa.select(_U.name)
+    .where(
+        _U.enabled == 1,
+        sa.or_(_OWNS, sa.select(_R.name).where(_MANAGES).exists()),
+        ~sa.select(_S.name).where(_S.user == _U.name).exists(),
     )
-    owns = sa.and_(
-        users.name == sa.bindparam("owner"),
-        # Not a later account of that name, after a deletion or a rename.
-        users.creation <= sa.bindparam("created", type_=sa.BigInteger()),
+    .order_by(sa.case((_OWNS, 0), else_=1), _U.name)
+    .limit(MAX_RECIPIENTS)
+)
+_CREATED: Final = sa.select(_U.creation).where(_U.name == sa.bindparam("new"))
+_RENAME_OWNER: Final = Statement(
+    sa.update(_W.name.table)
+    .where(
+        _W.owner == sa.bindparam("old"),
+        _W.creation >= _CREATED.scalar_subquery(),  # not of an earlier account of that name
     )
-    return Statement(
-        sa.select(users.name)
-        .where(
-            users.enabled == 1,
-            sa.or_(owns, sa.select(roles.name).where(manages).exists()),
-            ~sa.select(scopes.name).where(scopes.user == users.name).exists(),
-        )
-        .order_by(sa.case((owns, 0), else_=1), users.name)
-        .limit(MAX_RECIPIENTS)
-    )
+    .values(owner=sa.bindparam("new"))
+)
 
 
 class WebhookOwners(Observer):
@@ -287,21 +285,9 @@ class WebhookOwners(Observer):
 
     doctypes = frozenset({"User"})
 
-    def __init__(self, registry: Registry) -> None:
-        users = registry.tables["User"].table.c
-        created = sa.select(users.creation).where(users.name == sa.bindparam("new"))
-        self._rename = Statement(
-            sa.update(_W.name.table)
-            .where(
-                _W.owner == sa.bindparam("old"),
-                _W.creation >= created.scalar_subquery(),  # not of an earlier account of that name
-            )
-            .values(owner=sa.bindparam("new"))
-        )
-
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Write the new name of the account; a Webhook's `modified` is left."""
-        fw.tx.run(self._rename, old=old, new=new)
+        fw.tx.run(_RENAME_OWNER, old=old, new=new)
 
 
 class OutageEnds(Observer):

@@ -29,7 +29,6 @@ from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.permissions import require_administering
 from fw_actors.documents.query import Query
-from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of, valid_number
 from fw_actors.errors import (
     BadRequestError,
@@ -62,43 +61,44 @@ class Replayed(msgspec.Struct, frozen=True):
     status: str = DeliveryStatus.QUEUED.value
 
 
+_W: Final = table_of(Webhook).table.c
+_D: Final = table_of(WebhookDelivery).table.c
+# Locked (PostgreSQL): one of two concurrent replays waits, and finds the status changed.
+_READ: Final = Statement(
+    sa.select(_D.webhook, _D.status, _D.erased, _D.reference_doctype, _D.reference_name)
+    .where(_D.name == sa.bindparam("key"))
+    .with_for_update(key_share=True)
+)
+_READ_WEBHOOK: Final = Statement(
+    sa.select(
+        valid_number(Webhook, "max_attempts"),  # raw SQL may have written anything
+        _W.ordering,
+        sa.func.coalesce(_W.former_delivery, ""),
+    ).where(_W.name == sa.bindparam("key"))
+)
+_REQUEUE: Final = Statement(
+    sa.update(_D.name.table)
+    .where(_D.name == sa.bindparam("key"))
+    .values(
+        status=DeliveryStatus.QUEUED.value,
+        attempts=0,
+        max_attempts=sa.bindparam("max_attempts"),
+        next_attempt=sa.bindparam("now"),
+        error=sa.null(),
+        sent=sa.null(),
+        modified=sa.bindparam("now"),
+        modified_by=sa.bindparam("user"),
+        replayed=sa.bindparam("replayed"),
+        replay_run=sa.bindparam("run"),
+    )
+)
+
+
 class Replays:
     """Replays deliveries in the caller's transactions; calls `recorded` after each commit."""
 
-    def __init__(self, registry: Registry, audit: AuditLog, recorded: Callable[[], None]) -> None:
-        webhooks = registry.tables["Webhook"].table.c
-        table = registry.tables[_DELIVERY].table
-        d = table.c
-        name: sa.BindParameter[Any] = sa.bindparam("key")
+    def __init__(self, audit: AuditLog, recorded: Callable[[], None]) -> None:
         self._audit, self._recorded = audit, recorded
-        # Locked (PostgreSQL): one of two concurrent replays waits, and finds the status changed.
-        self._read = Statement(
-            sa.select(d.webhook, d.status, d.erased, d.reference_doctype, d.reference_name)
-            .where(d.name == name)
-            .with_for_update(key_share=True)
-        )
-        max_attempts = valid_number(Webhook, "max_attempts")  # raw SQL may have written anything
-        self._webhook = Statement(
-            sa.select(
-                max_attempts, webhooks.ordering, sa.func.coalesce(webhooks.former_delivery, "")
-            ).where(webhooks.name == name)
-        )
-        self._begin = Statement(
-            sa.update(table)
-            .where(d.name == name)
-            .values(
-                status=DeliveryStatus.QUEUED.value,
-                attempts=0,
-                max_attempts=sa.bindparam("max_attempts"),
-                next_attempt=sa.bindparam("now"),
-                error=sa.null(),
-                sent=sa.null(),
-                modified=sa.bindparam("now"),
-                modified_by=sa.bindparam("user"),
-                replayed=sa.bindparam("replayed"),
-                replay_run=sa.bindparam("run"),
-            )
-        )
 
     def replay(
         self, fw: Fw, delivery: str, run: str | None = None
@@ -141,13 +141,13 @@ class Replays:
     def _replay(self, fw: Fw, delivery: str, run: str | None, webhooks: Set[str]) -> Replayed:
         """Replay a locked delivery; `webhooks` are the locked ones."""
         tx = fw.tx
-        row = tx.one(self._read, key=delivery)
+        row = tx.one(_READ, key=delivery)
         if row is None:
             raise missing_delivery(delivery)
         webhook, previous, erased, *reference = row
         # One that is not locked was made after the deletion of the delivery's own Webhook.
         is_current = webhook in webhooks or not tx.locks_rows
-        webhook_row = tx.one(self._webhook, key=webhook) if is_current else None
+        webhook_row = tx.one(_READ_WEBHOOK, key=webhook) if is_current else None
         if (
             webhook_row is None or delivery <= webhook_row[2]
         ):  # or it is of a deleted Webhook of that name
@@ -160,7 +160,7 @@ class Replays:
         archive_before_replay(tx, delivery, max_attempts)
         replayed = encode_replay(fw.user, tx.now)
         tx.run(
-            self._begin,
+            _REQUEUE,
             key=delivery,
             max_attempts=max_attempts,
             now=tx.now,
@@ -659,7 +659,6 @@ _SET_FILTERS: Final = Statement(
     .where(_R.id == sa.bindparam("id"))
     .values(filters=sa.bindparam("filters"))
 )
-_D: Final = table_of(WebhookDelivery).table.c
 _OF_RUN: Final = (
     sa.select(_D.status)
     .where(_D.replay_run == sa.bindparam("run"))

@@ -27,7 +27,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -42,7 +41,7 @@ from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import DB_SET, Observer
 from fw_actors.documents.permissions import MANAGERS_ONLY
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.tables import valid_number
+from fw_actors.documents.tables import table_of, valid_number
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Endpoint, parse_endpoint
 from fw_actors.http.tls import UnusableCertificateError, check_certificate
@@ -54,7 +53,6 @@ from fw_actors.rules.signing import (
     validate_secret,
 )
 from fw_actors.store import Row, Statement, Store, Tx
-from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 REFRESH_SECONDS: Final = 0.5  # with the transaction that applies it, below a second
 _WORD: Final = 8  # bytes
@@ -172,6 +170,41 @@ UNWATCHABLE: Final = frozenset(
 )
 
 
+def _locked(select: sa.Select[Any]) -> sa.Select[Any]:
+    return select.with_for_update(read=True, key_share=True)
+
+
+_W: Final = table_of(Webhook).table.c
+_KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
+_ENABLED: Final = Statement(
+    sa.select(
+        _W.name,
+        valid_number(Webhook, "max_attempts"),  # raw SQL may have written anything
+        _W[ROW_ID],
+        _W.event_type,
+        _W.webhook_doctype,
+        _W.custom_event,
+        _W.ordering,
+        *(_W[event] for event in DOCUMENT_EVENTS),
+    )
+    .where(_W.enabled == 1)
+    .order_by(_W.name)
+)
+_SELECT_ROW_ID: Final = sa.select(_W[ROW_ID]).where(_W.name == _KEY)
+_ROW_ID: Final = Statement(_SELECT_ROW_ID)
+_ROW_ID_LOCKED: Final = Statement(_locked(_SELECT_ROW_ID))
+_NAME_LOCKED: Final = Statement(_locked(sa.select(_W.name).where(_W[ROW_ID] == _KEY)))
+
+
+def select_known(values: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
+    """Select `values` for a Webhook whose name is the known one, locked as by `current_name`.
+
+    Parameters: `known_name` and `known_row`, from its `Subscription`.
+    """
+    is_known = (_W.name == sa.bindparam("known_name"), _W[ROW_ID] == sa.bindparam("known_row"))
+    return _locked(sa.select(*values).where(*is_known))
+
+
 class SubscriptionCache:
     """The subscriptions known to this process. Used inside write transactions only.
 
@@ -179,13 +212,7 @@ class SubscriptionCache:
     With `shared` all processes of a service have the same subscriptions at any time.
     """
 
-    def __init__(self, registry: Registry, shared: SharedSubscriptions | None = None) -> None:
-        c = registry.tables["Webhook"].table.c
-        self._columns = c
-        self.name = c.name
-        """The column of the names of Webhooks."""
-        statements = _statements(registry.tables["Webhook"].table)
-        self._enabled, self._named, self._moved, self._row = statements
+    def __init__(self, shared: SharedSubscriptions | None = None) -> None:
         self._shared = shared
         self._current: Subscriptions | None = None
         self._adopted = b""
@@ -215,16 +242,7 @@ class SubscriptionCache:
 
     def stored(self, tx: Tx) -> Subscriptions:
         """Return the subscriptions in the store, without caching them."""
-        return _grouped(tx.rows(self._enabled))
-
-    def select_known(self, values: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
-        """Select `values` for a Webhook whose name is the known one, locked as by `current_name`.
-
-        Parameters: `known_name` and `known_row`, from its `Subscription`.
-        """
-        c = self._columns
-        is_known = (c.name == sa.bindparam("known_name"), c[ROW_ID] == sa.bindparam("known_row"))
-        return _locked(sa.select(*values).where(*is_known))
+        return _grouped(tx.rows(_ENABLED))
 
     def current_name(self, tx: Tx, subscription: Subscription) -> str | None:
         """Return the current name of a Webhook, which its deliveries refer to.
@@ -233,15 +251,15 @@ class SubscriptionCache:
         includes what is recorded here (B-45). A deleted Webhook keeps its name, and its deliveries
         fail (B-166); None if another Webhook, which would get them, has that name by now.
         """
-        name, row = subscription.webhook, tx.one(self._named, key=subscription.webhook)
+        name, row = subscription.webhook, tx.one(_ROW_ID_LOCKED, key=subscription.webhook)
         if row is not None and row[0] == subscription.row_id:
             return name
-        new_name: str | None = tx.scalar(self._moved, key=subscription.row_id)
+        new_name: str | None = tx.scalar(_NAME_LOCKED, key=subscription.row_id)
         return name if new_name is None and row is None else new_name
 
     def row_of(self, tx: Tx, webhook: str) -> str | None:
         """Return the row of a Webhook by its current name, without locking it; None without one."""
-        row: str | None = tx.scalar(self._row, key=webhook)
+        row: str | None = tx.scalar(_ROW_ID, key=webhook)
         return row
 
     async def read_at_start(self, store: Store) -> None:
@@ -306,39 +324,6 @@ class SubscriptionCache:
 
 
 _EVENT_COLUMNS: Final = 7  # the index of the first on_… column in a row
-
-
-@lru_cache(STATEMENT_CACHE_SIZE)
-def _statements(webhooks: sa.Table) -> tuple[Statement, Statement, Statement, Statement]:
-    """Return what selects the enabled Webhooks, a Webhook's row by its name, its name by its row,
-    and its row without a lock."""
-    c = webhooks.c
-    enabled = (
-        sa.select(
-            c.name,
-            valid_number(Webhook, "max_attempts"),  # raw SQL may have written anything
-            c[ROW_ID],
-            c.event_type,
-            c.webhook_doctype,
-            c.custom_event,
-            c.ordering,
-            *(c[event] for event in DOCUMENT_EVENTS),
-        )
-        .where(c.enabled == 1)
-        .order_by(c.name)
-    )
-    key: sa.BindParameter[Any] = sa.bindparam("key")
-    row = sa.select(c[ROW_ID]).where(c.name == key)
-    return (
-        Statement(enabled),
-        Statement(_locked(row)),
-        Statement(_locked(sa.select(c.name).where(c[ROW_ID] == key))),
-        Statement(row),
-    )
-
-
-def _locked(select: sa.Select[Any]) -> sa.Select[Any]:
-    return select.with_for_update(read=True, key_share=True)
 
 
 def _grouped(rows: list[Row]) -> Subscriptions:

@@ -499,7 +499,7 @@ async def test_overlapping_flushes_of_defects_write_within_limit(
     site: Site, overlap: Overlap
 ) -> None:
     """At most 60 Error Logs are written in a minute, by all processes together (D-226)."""
-    other = ErrorRecorder(site.registry, site.entropy, site.config.scrubber, lambda: None)
+    other = ErrorRecorder(site.entropy, site.config.scrubber, lambda: None)
     for number in range(40):
         for errors in (site.errors, other):
             errors.note(str(number), RuntimeError("out of tea"), "")

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from fw_actors.actors.sweeper import BATCH, Batch, audit_batches
+from fw_actors.ops.audit import DENIED_IN_MINUTE
 from fw_actors.store import Statement, Tx
 from fw_actors.store.postgres_engine import PostgresTx
 from fw_actors.store.statement import POSTGRESQL, SQLITE
@@ -78,7 +79,6 @@ async def test_audit_sweep_finds_by_time_and_deletes_by_name(busy: VirtualSite) 
 
 async def test_denied_event_reads_refusals_of_its_user_and_minute(busy: VirtualSite) -> None:
     given = {"actor": "user3", "begin": 1_799_999_960_000, "end": 1_800_000_020_000}
-    denied = busy.site.audit.denied
-    found = await busy.site.store.read(lambda tx: plan(tx, denied, given))
+    found = await busy.site.store.read(lambda tx: plan(tx, DENIED_IN_MINUTE, given))
     assert BY_ACTOR in found, found
     assert found.count("creation") >= 2 + BY_ACTOR.count("creation"), found

@@ -174,7 +174,7 @@ class OpenTx(ForwardingTx):
 
 async def test_rows_read_before_overlapping_save_are_not_cached(site: VirtualSite) -> None:
     """On PostgreSQL a write that has read them may be committed after the save (B-41)."""
-    cache = SubscriptionCache(site.site.registry)
+    cache = SubscriptionCache()
 
     def read(tx: Tx) -> OpenTx:
         cache.of(opened := OpenTx(tx))
@@ -190,7 +190,7 @@ async def test_rows_read_before_overlapping_save_are_not_cached(site: VirtualSit
 
 async def test_overlapping_saves_leave_no_cached_rows(site: VirtualSite) -> None:
     """Neither may have read the other's change: the next write reads both (B-41)."""
-    cache = SubscriptionCache(site.site.registry)
+    cache = SubscriptionCache()
 
     def save(tx: Tx) -> OpenTx:
         cache.renew_after_commit(opened := OpenTx(tx))
