@@ -246,7 +246,7 @@ DELIVERY: Final = (
     Mutation(
         "a replay keeps the number of attempts",
         _REPLAY,
-        "                attempts=0,\n",
+        "        attempts=0,\n",
         "",
     ),
     Mutation(
@@ -271,7 +271,7 @@ DELIVERY: Final = (
     Mutation(
         "deliveries do not follow a renamed document",
         _RENAMES,
-        "        fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)\n",
+        "        fw.tx.run(_MOVE_REFERENCES, doctype=doctype, old=old, new=new)\n",
         "",
     ),
     Mutation(
