@@ -3,6 +3,8 @@
 A cell that looks like a formula begins with an apostrophe (O-305), so that text from users of a
 site does not run as a formula on the computer where the file is opened. So does text after a
 semicolon: where the decimal separator is a comma, a spreadsheet splits the lines of a file there.
+It then takes a quotation mark after the semicolon for the end of a quoted empty text, so that the
+cell `;"=1+1` is a formula too.
 """
 
 from __future__ import annotations
@@ -98,9 +100,11 @@ def csv_bytes(rows: Iterable[Iterable[Any]]) -> bytes:
 def safe_cell(value: Any) -> Any:
     """Return a value that no spreadsheet interprets as a formula; numbers are unchanged."""
     if isinstance(value, str):
-        return ";".join(map(_safe_text, value.split(";")))
+        first, *others = value.split(";")
+        return ";".join((_safe_text(first, " "), *(_safe_text(text, ' "') for text in others)))
     return "" if value is None else value
 
 
-def _safe_text(text: str) -> str:
-    return f"'{text}" if text.lstrip(" ").startswith(_FORMULAS) else text
+def _safe_text(text: str, ignored: str) -> str:
+    """Return a text with an apostrophe if it is a formula behind the `ignored` characters."""
+    return f"'{text}" if text.lstrip(ignored).startswith(_FORMULAS) else text

@@ -50,6 +50,8 @@ async def table(site: HttpSite, path: str) -> list[dict[str, str]]:
         ("a=1", "a=1"),
         ("a;=1+1;b", "a;'=1+1;b"),
         ("a; @SUM(A1)", "a;' @SUM(A1)"),
+        ('a;"=1+1', "a;'\"=1+1"),
+        ('"=1+1" is 2', '"=1+1" is 2'),
         ("a;b", "a;b"),
         (-2, -2),
         (1.5, 1.5),
@@ -60,6 +62,15 @@ async def table(site: HttpSite, path: str) -> list[dict[str, str]]:
 def test_safe_cell_is_no_formula(value: Any, cell: Any) -> None:
     """O-305."""
     assert safe_cell(value) == cell
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize("text", ['a;"=1+1', 'a;" =1+1;"', 'a; "=1+1', 'a;""=1+1', '"=1+1'])
+def test_csv_has_no_formula_at_either_delimiter(text: str, delimiter: str) -> None:
+    """O-305."""
+    content = csv_bytes([[text, "b"], ["b", text]]).decode()
+    cells = [each for row in csv.reader(content.splitlines(), delimiter=delimiter) for each in row]
+    assert not [each for each in cells if each.lstrip().startswith("=")]
 
 
 def test_csv_quotes_what_would_split_a_cell() -> None:
