@@ -149,6 +149,9 @@ ALWAYS: Final[Headers] = (
     (CACHE_CONTROL, "no-store"),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
+    # The page of another site that opened a tab could replace its content at any later time, for
+    # example with a copy of the sign-in page.
+    ("Cross-Origin-Opener-Policy", "same-origin"),
     # Strict for pages; a response in JSON cannot be rendered or executed by a browser.
     (
         "Content-Security-Policy",

@@ -71,6 +71,12 @@ async def test_headers_send_no_referrer(client: AppClient) -> None:
         assert reply.header("Referrer-Policy") == "no-referrer"
 
 
+async def test_headers_detach_a_page_from_its_opener(client: AppClient) -> None:
+    """The page of another site that opened a tab cannot navigate it later (H-33)."""
+    for reply in await replies(client):
+        assert reply.header("Cross-Origin-Opener-Policy") == "same-origin"
+
+
 async def test_headers_name_content_type_and_charset(client: AppClient) -> None:
     found = [reply.header("Content-Type") for reply in await replies(client)]
     kinds = {kind for kind in found if kind is not None}
@@ -132,6 +138,7 @@ async def test_headers_of_invalid_requests_are_those_of_all(
     assert found["cache-control"] == "no-store"
     assert found["x-content-type-options"] == "nosniff"
     assert found["referrer-policy"] == "no-referrer"
+    assert found["cross-origin-opener-policy"] == "same-origin"
     assert "frame-ancestors 'none'" in found["content-security-policy"]
     assert "max-age" in found["strict-transport-security"]
     (rejected,) = [each for each in logs if each["event"] == "web.rejected"]
