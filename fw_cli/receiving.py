@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -191,7 +192,7 @@ def listen(
     if folder is not None:
         shown_folder, folder = folder, context.cwd / folder
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise CommandFailed(f"{shown_folder} cannot be created: {error.strerror}.") from None
     listener = _ReceivedRequests(secret, status, folder, count, as_json=as_json)
@@ -329,9 +330,16 @@ class _ReceivedRequests:
 
 
 def _save(folder: Path, number: int, request: SavedRequest) -> Path:
-    """Write a request in the form that `fw webhooks verify` reads."""
+    """Write a request in the form that `fw webhooks verify` reads, for its owner only.
+
+    Any program of this machine can send a request and so choose content and name: a file of the
+    name, which may be a link to another file, is replaced and not written through.
+    """
     name = "".join(c for c in request.headers.get("webhook-id", "") if c.isalnum() or c in "_-")
     head = "".join(f"{field}: {value}\r\n" for field, value in request.headers.items())
     path = folder / f"{number:04}-{name[:64] or 'request'}.txt"
-    path.write_bytes(head.encode("latin-1", "replace") + b"\r\n" + request.body)
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(head.encode("latin-1", "replace") + b"\r\n" + request.body)
     return path

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import stat
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -115,6 +116,27 @@ def test_webhooks_listen_names_error_of_saving(fw: CommandLine) -> None:
         assert process.communicate(timeout=60)[1] == (
             "a request failed: No such file or directory\n"
         )
+
+
+def test_webhooks_listen_saves_files_for_their_owner_alone(fw: CommandLine) -> None:
+    """C-155."""
+    with listening(fw, "--save", "got") as (port, _):
+        assert post(port, "0") == b"204"
+        folder = fw.folder / "got"
+        (file,) = folder.iterdir()
+        assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, file)] == [0o700, 0o600]
+
+
+def test_webhooks_listen_does_not_write_through_a_link(fw: CommandLine) -> None:
+    """C-155."""
+    folder, other = fw.folder / "got", fw.folder / "other"
+    folder.mkdir()
+    other.write_text("untouched")
+    (folder / "0001-request.txt").symlink_to(other)
+    with listening(fw, "--save", "got") as (port, _):
+        assert post(port, "0") == b"204"
+    assert other.read_text() == "untouched"
+    assert not (folder / "0001-request.txt").is_symlink()
 
 
 def test_webhooks_listen_exits_0_at_sigterm(fw: CommandLine) -> None:
