@@ -391,21 +391,21 @@ class AddressCounters:
 class AddressBudget:
     """Charges attempts to the counters of their address."""
 
-    def __init__(self, limit: int, installation_key: bytes) -> None:
-        """`limit` is the policy's `addressAttempts`."""
+    def __init__(self, limit: int, installation_key: bytes, purpose: str = "") -> None:
+        """`limit` is that of one address. Budgets of another `purpose` have other counters."""
         self._budget = Budget(limit, ADDRESS_WINDOW_MS, locks=False)
-        self._key = installation_key
+        self._key, self._purpose = installation_key, purpose
 
     def counters(self, address: str) -> AddressCounters:
         """Return the counters of an address."""
         counted = counted_address(address)
-        key = counter_key(self._key, "address", counted)
+        key = counter_key(self._key, f"{self._purpose}address", counted)
         known = counter_key(self._key, "known address", counted)
         around = wider_networks(address)
         if around is None:
             return AddressCounters(key, None, key, known)
         networks = NetworkCounters(
-            *(counter_key(self._key, "network", network) for network in around)
+            *(counter_key(self._key, f"{self._purpose}network", network) for network in around)
         )
         return AddressCounters(key, networks, networks.key_48, known)
 

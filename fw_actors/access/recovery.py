@@ -27,6 +27,7 @@ from fw_actors.access.accounts import (
     has_password,
     lock_account,
 )
+from fw_actors.access.attempts import AddressBudget
 from fw_actors.access.links import LinkFacts, LinkKind, Links
 from fw_actors.access.passwords import Passwords
 from fw_actors.access.users import add_user
@@ -50,12 +51,11 @@ from fw_actors.rules.fair_queue import Requester
 from fw_actors.rules.identifiers import (
     UnusableIdentifierError,
     canonical,
-    counted_address,
     digest,
     record_id,
     sharing_network,
 )
-from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS, Budget
+from fw_actors.rules.lockout import RECOVERY_MAIL_WINDOW_MS, Budget
 from fw_actors.runtime import Entropy
 from fw_actors.store import Store, Tx
 
@@ -68,16 +68,23 @@ class RecoveryThrottle:
     """Counts recovery requests regardless of their result, inside a transaction."""
 
     def __init__(self, policy: AuthPolicy, entropy: Entropy, installation_key: bytes) -> None:
-        self._addresses = Budget(policy.recovery_attempts, ADDRESS_WINDOW_MS, locks=False)
+        self._addresses = AddressBudget(policy.recovery_attempts, installation_key, "recovery ")
         self._entropy, self._key = entropy, installation_key
 
     def count_address(self, tx: Tx, address: str) -> float | None:
-        """Count a request from an address. Returns None, or the seconds to wait."""
-        return self._count(tx, self._address_key(address), self._addresses)
+        """Count a request from an address and from the networks around it (A-94).
+
+        Returns None, or the seconds to wait.
+        """
+        charge, counters = self._id(), self._addresses.counters(address)
+        wait = self._addresses.charge(tx, charge, counters)
+        if wait is None:
+            self._addresses.settle_failure(tx, charge, counters)  # requests are never released
+        return wait
 
     def address_wait(self, tx: Tx, address: str) -> float | None:
         """Return the seconds an address must wait, or None. Reads only."""
-        return attempts.wait_of(tx, self._address_key(address), self._addresses)
+        return self._addresses.wait_of(tx, self._addresses.counters(address))
 
     def count_mail(self, tx: Tx, identifier: str | None, typed: str) -> float | None:
         """Count a mail to a canonical identifier, or to typed text that has no such form.
@@ -85,17 +92,14 @@ class RecoveryThrottle:
         Returns None, or the seconds to wait.
         """
         text = f"identifier {identifier}" if identifier is not None else digest(typed).hex()
-        return self._count(tx, attempts.counter_key(self._key, "recovery mail", text), _MAILS)
-
-    def _address_key(self, address: str) -> bytes:
-        return attempts.counter_key(self._key, "recovery address", counted_address(address))
-
-    def _count(self, tx: Tx, key: bytes, budget: Budget) -> float | None:
-        charge = record_id(self._entropy.bytes(_ID_BYTES))
-        wait = attempts.charge(tx, charge, key, budget)
+        charge, key = self._id(), attempts.counter_key(self._key, "recovery mail", text)
+        wait = attempts.charge(tx, charge, key, _MAILS)
         if wait is None:
-            attempts.settle_failure(tx, charge, key, budget)  # requests are never released
+            attempts.settle_failure(tx, charge, key, _MAILS)  # mails are never released
         return wait
+
+    def _id(self) -> str:
+        return record_id(self._entropy.bytes(_ID_BYTES))
 
 
 OnRedeemed = Callable[[Tx, LinkFacts], None]

@@ -5,7 +5,7 @@ The module has more than 500 lines because all its tests are about one unit.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -416,6 +416,28 @@ async def test_recovery_routes_share_the_budget_of_an_address(
         await trio.sleep(900)
         with pytest.raises(InvalidTokenError):
             await site.recovery.link_facts("A" * 32, here)
+
+
+async def test_recovery_requests_of_a_56_and_a_48_share_a_limit(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Four and sixteen times the budget of one address (A-94): one client may have all of them."""
+    async with mail_site(tmp_path, recovery_attempts=1) as site:
+        names = [f"anna{number}" for number in range(20)]
+        for name in names:
+            await site.add_account(name)
+
+        async def mails_after(networks: Iterable[str]) -> int:
+            for name, network in zip(names, networks, strict=False):
+                await site.recovery.request_link(name, f"{network}::1")
+            await trio.sleep(2)
+            return len(site.transport.links())
+
+        assert await mails_after(f"2001:db8:0:{n:x}" for n in range(6)) == 4
+        assert await mails_after(f"2001:db8:0:{n << 8:x}" for n in range(1, 20)) == 16
+        assert await mails_after(["2001:db8:1:0"]) == 17
+        await trio.sleep(3600)
+        assert await mails_after(["2001:db8:0:1"]) == 18
 
 
 async def test_token_is_never_stored_in_plain_text(
