@@ -125,6 +125,15 @@ def test_guide_program_accepts_only_genuine_requests(language: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("language", INSTALLED)
+def test_guide_program_refuses_all_requests_without_a_secret(language: str, tmp_path: Path) -> None:
+    """The variable with the secret may be unset, and everyone can sign with an empty key."""
+    made = signed_headers(mac_of(b""), "msg_1", NOW * 1000, BODY)
+    signed = {name.decode(): value.decode() for name, value in made}
+    forged = [{**request("x"), "headers": signed, "secret": secret} for secret in ("", "whsec_")]
+    assert ask(write_program(language, tmp_path), tmp_path, forged) == [False, False]
+
+
+@pytest.mark.parametrize("language", INSTALLED)
 def test_guide_program_refuses_malformed_headers(language: str, tmp_path: Path) -> None:
     """An exception would be answered 500 instead of 401."""
     whole = request(SECRETS[0])
