@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from fw_actors.errors import OverloadedError
+from fw_actors.errors import BadRequestError, OverloadedError
 from tests.accounts_kit import PASSWORD
 from tests.http_site import HttpSite
 from tests.security.threaded_site import a_site
@@ -21,6 +22,7 @@ from web.guard import MAX_WAITING_BODIES, BodyDecoder
 from web.json_input import MANY_VALUES, read_object, to_struct
 from web.operations import BodyRule
 from web.pages.rendering import Rendering
+from web.request import MIB
 
 EMIT_MANY: Final = "/api/method/core.services.webhooks.emitMany"
 LONG: Final = {"list": [1] * MANY_VALUES}
@@ -68,6 +70,31 @@ async def test_body_of_many_values_is_decoded_beside_other_requests(
     rule = BodyRule(recorded(threads, read_object))
     assert await BodyDecoder().decode(json.dumps(body).encode(), rule) == body
     assert threads == {not is_beside}
+
+
+def seconds_to_read(body: bytes) -> float:
+    """The shortest of several times: a busy machine only lengthens them."""
+    times = []
+    for _ in range(7):
+        began = time.thread_time()
+        with suppress(BadRequestError):
+            read_object(body)
+        times.append(time.thread_time() - began)
+    return min(times)
+
+
+@pytest.mark.parametrize("part", [b' "":', b'"[" ', b'",":'])
+def test_body_of_many_strings_takes_no_longer_than_one_long_text(part: bytes) -> None:
+    """It took ten times as long, and all other requests waited (H-141)."""
+    one_text = seconds_to_read(b'{"a": ["' + b"x" * MIB + b'"]}')
+    assert seconds_to_read(b'{"a": [1' + part * (MIB // len(part)) + b"]}") < 4 * one_text
+
+
+@pytest.mark.parametrize("part", [b"1e", b"1E+"])
+def test_text_that_resembles_numbers_takes_no_longer_than_another(part: bytes) -> None:
+    """It took seven times as long, and all other requests waited (H-141)."""
+    one_text = seconds_to_read(b'{"a": ["' + b"x" * MIB + b'"]}')
+    assert seconds_to_read(b'{"a": ["' + part * (MIB // len(part)) + b'"]}') < 4 * one_text
 
 
 async def test_bodies_beyond_those_that_may_wait_are_refused() -> None:
