@@ -72,6 +72,12 @@ _NAMED: Final = re.compile(
 )
 
 
+MAX_SEARCHED_CHARACTERS: Final = 32 * 1024
+"""The characters of a text that are searched for what looks like a secret, and kept: the search of
+a MiB takes half a second, during which no other request is served."""
+_MAX_TOKEN_CHARACTERS: Final = 4096
+
+
 def _without_query(url: re.Match[str]) -> str:
     return url[0] if url[2] is None else f"{url[1]}?{SCRUBBED}"
 
@@ -140,15 +146,28 @@ class Scrubber:
     def scrub(self, text: str) -> str:
         """Return `text` without the secrets of the site, and without texts that look like secrets.
 
-        Names stay, so that the kind of the secret is visible: `password=[scrubbed]`.
+        Names stay, so that the kind of the secret is visible: `password=[scrubbed]`. Beyond
+        `MAX_SEARCHED_CHARACTERS` the text is cut, with the number of the other characters.
         """
         text = self.scrub_known(text)
+        kept = _beginning(text)
+        rest = f" … ({len(text) - len(kept):,} more characters)" if len(kept) < len(text) else ""
         for pattern, replacement in _PATTERNS:
-            text = pattern.sub(replacement, text)
-        return text
+            kept = pattern.sub(replacement, kept)
+        return kept + rest
 
     def __repr__(self) -> str:
         return f"<Scrubber: {len(self.forms)} texts>"
+
+
+def _beginning(text: str) -> str:
+    """Return at most `MAX_SEARCHED_CHARACTERS` of a text, up to a white space if it is cut: a part
+    of a secret may not look like one."""
+    if len(text) <= MAX_SEARCHED_CHARACTERS:
+        return text
+    at = MAX_SEARCHED_CHARACTERS - _MAX_TOKEN_CHARACTERS
+    words = text[at:MAX_SEARCHED_CHARACTERS].rsplit(maxsplit=1)
+    return text[:at] + (words[0] if len(words) > 1 else "")
 
 
 def _folded(text: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.safe_output import Scrubber
+from fw_actors.rules.safe_output import MAX_SEARCHED_CHARACTERS, Scrubber
 
 QUOTED = (("", ""), ("'", "'"), ('"', '"'), ("b'", "'"))
 
@@ -53,6 +53,23 @@ def test_scrub_removes_only_apparent_secrets(text: str, kept: str) -> None:
 def test_scrub_takes_linear_time(piece: str) -> None:
     """The text of an error may come from a client; minutes of scrubbing would stop the service."""
     Scrubber((SECRET,)).scrub(piece * (LONG // len(piece)))
+
+
+def test_scrub_searches_a_bounded_part_of_a_text() -> None:
+    """A defect may have the text of a request of 4 MiB, and all others wait meanwhile (H-141)."""
+    scrubbed = Scrubber().scrub("word " * 200_000 + "password=hunter2222")
+    assert scrubbed.startswith("word word ")
+    assert scrubbed.endswith(" more characters)")
+    assert len(scrubbed) < 33_000
+
+
+@pytest.mark.parametrize("shown", range(0, 80, 8))
+def test_scrub_leaves_no_part_of_a_secret_at_the_cut(shown: int) -> None:
+    """Half of a token or of a URL's password does not look like one (O-101)."""
+    secrets = ("Zq7" * 25, "https://Zq7:Zq7Zq7Zq7@example.test/")
+    for secret in secrets:
+        text = "a" * (MAX_SEARCHED_CHARACTERS - shown - 1) + " " + secret + " end" * 1000
+        assert "Zq7" not in Scrubber().scrub(text)
 
 
 def test_scrub_known_removes_secrets_of_any_form() -> None:
