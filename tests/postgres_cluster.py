@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 USER: Final = "postgres"  # a server refuses to run as root; Debian's package makes this account
 DATABASE: Final = "fw"
@@ -83,6 +84,28 @@ class PostgresCluster:
             yield self.url(database=name)
         finally:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    @contextmanager
+    def owned_database(self) -> Iterator[str]:
+        """Make an empty database that belongs to an account of its own, without further rights, as
+        in production; give its URL, and drop both at the end."""
+        name = f"account_{next(self._numbers)}"
+        self.execute(f"CREATE ROLE {name} LOGIN")
+        try:
+            with self.empty_database() as url:
+                with self.administered(url) as owner:
+                    owner.execute(f"ALTER DATABASE {owner.info.dbname} OWNER TO {name}".encode())
+                yield url.replace(f"//{USER}@", f"//{name}@")
+        finally:
+            self.execute(f"DROP ROLE {name}")
+
+    @contextmanager
+    def administered(self, url: str) -> Iterator[psycopg.Connection[Any]]:
+        """Connect to the database of a URL as the server's owner."""
+        database = conninfo_to_dict(url)["dbname"]
+        assert database is not None
+        with psycopg.connect(self.url(database=str(database)), autocommit=True) as connection:
+            yield connection
 
     def execute(self, *statements: str) -> None:
         """Run statements as the server's owner."""

@@ -5,6 +5,8 @@ NOTIFY inside a transaction serialises all such commits, including their waits f
 (measured with 16 writers: 3,600 transactions/s without, 570 with). It is therefore sent after the
 commit, once for several commits, on a separate connection. If a process dies in between, the others
 find its work within a second, because every queue is polled.
+
+The module has more than 500 lines because opening a store also starts its notices.
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ BETWEEN_NOTICES_SECONDS: Final = 0.05
 
 _LISTEN: Final = f"LISTEN {CHANNEL}".encode()
 _NOTIFY: Final = f"NOTIFY {CHANNEL}".encode()
+_BACKEND: Final = b"SELECT pg_backend_pid()"
 _log: Final = logging.getLogger(__name__)
 
 
@@ -79,9 +82,13 @@ class Notices:
         self._connection = PostgresConnection(replace(settings, durable=False))
         try:
             self._connection.execute(_LISTEN)
+            found = self._connection.execute_alone(_BACKEND).fetchone()
         except BaseException:  # a standby does not listen
             self._connection.close()
             raise
+        assert found is not None
+        self.backend: int = found[0]
+        """The process of the server; a pool in between tells its clients another number."""
 
     def fileno(self) -> int:
         """Return the descriptor, which is readable when a notice may have arrived."""
@@ -93,8 +100,9 @@ class Notices:
 
     def heard(self) -> bool:
         """Return whether another process has sent a notice since the last call."""
-        own = self._connection.raw.info.backend_pid
-        external = [notice.pid != own for notice in self._connection.raw.notifies(timeout=0)]
+        external = [
+            notice.pid != self.backend for notice in self._connection.raw.notifies(timeout=0)
+        ]
         return any(external)  # all notices are read first
 
     def close(self) -> None:
@@ -414,7 +422,7 @@ def _open(
 ) -> tuple[ConnectionPool, Notices]:
     notices = _connected(settings)
     pool = ConnectionPool(settings)
-    step = partial(_migrate, entropy=entropy, restoring=restoring)
+    step = partial(_migrate, entropy=entropy, listening=notices.backend, restoring=restoring)
     try:
         run_alone(PostgresEngine(pool, writable=True), step, now)
     except BaseException:
@@ -446,12 +454,47 @@ def _close(opened: tuple[ConnectionPool, Notices]) -> None:
     pool.close()
 
 
-def _migrate(tx: Tx, entropy: Entropy, *, restoring: bool) -> None:
+def _migrate(tx: Tx, entropy: Entropy, *, listening: int, restoring: bool) -> None:
+    """Migrate the store; `listening` is the server's process of the connection for notices."""
     tx.run(_WAIT_FOR_MIGRATION)
+    _refuse_unusable(tx, listening)
     if not restoring and tx.columns(RESTORING):
         raise ConfigurationError([INTERRUPTED])
     if migrate(tx, entropy):
         _refuse_split_site(tx)
+
+
+def _refuse_unusable(tx: Tx, listening: int) -> None:
+    """Refuse a connection through a pool that changes its server, and an account without a schema
+    for its tables."""
+    ((backend, schema, user, may_create),) = tx.rows(_PLACE)
+    if backend == listening:  # two connections at once have one process of the server
+        raise ConfigurationError(
+            [
+                "The pool in front of the database works in transaction mode; it must work in "
+                "session mode, because the service uses LISTEN and settings of its sessions."
+            ]
+        )
+    if schema is None:
+        raise ConfigurationError(
+            [
+                "The search path of FW_DATABASE, or of its account, names no schema that exists "
+                f"and that the account {user} may use."
+            ]
+        )
+    if not may_create:
+        raise ConfigurationError(
+            [
+                f"The account {user} may not create tables in the schema {schema}: make it the "
+                f"owner of the database, or run GRANT CREATE ON SCHEMA {schema} TO {user}."
+            ]
+        )
+
+
+_PLACE: Final = text(
+    "SELECT pg_backend_pid(), current_schema(), current_user::text, "
+    "has_schema_privilege(current_schema()::text, 'CREATE')"
+)
 
 
 def _refuse_split_site(tx: Tx) -> None:

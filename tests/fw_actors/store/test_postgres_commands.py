@@ -242,6 +242,19 @@ async def test_standalone_statements_override_session_defaults_of_database(
             )
 
 
+async def test_postgres_keeps_idle_connections_if_database_ends_them(
+    open_store: OpenStore, cluster: PostgresCluster, postgres_url: str
+) -> None:
+    """One of them waits for notices of other processes, which would be lost (B-238)."""
+    cluster.execute(f"ALTER DATABASE {DATABASE} SET idle_session_timeout = '1s'")
+    try:
+        async with open_store() as store:
+            limit = sql("SELECT current_setting('idle_session_timeout')")
+            assert await store.read(lambda tx: tx.scalar(limit)) == "0"
+    finally:
+        cluster.execute(f"ALTER DATABASE {DATABASE} RESET idle_session_timeout")
+
+
 async def test_postgres_returns_all_digits_of_floats_if_database_rounds_them(
     open_store: OpenStore, cluster: PostgresCluster, postgres_url: str
 ) -> None:

@@ -1,7 +1,11 @@
-"""Features of the store on PostgreSQL alone: overlapping writers, a server that restarts."""
+"""Features of the store on PostgreSQL alone: overlapping writers, a server that restarts.
+
+The module has more than 500 lines because these tests share servers and stores of their own.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -368,6 +372,46 @@ async def test_open_postgres_refuses_database_not_in_utf8(cluster: PostgresClust
                 pass
     finally:
         cluster.execute("DROP DATABASE latin")
+
+
+async def refusal_to_open(url: str) -> str:
+    """The problem for which a store is not opened."""
+    with pytest.raises(ConfigurationError) as caught:
+        async with open_postgres(url, clock=SystemClock(), entropy=SeededEntropy(1)):
+            pass
+    (problem,) = caught.value.problems
+    return problem
+
+
+async def test_open_postgres_refuses_account_that_may_not_create_tables(
+    cluster: PostgresCluster,
+) -> None:
+    """Such as that of a database which belongs to another account; the refusal was reported as a
+    defect (O-19)."""
+    with cluster.owned_database() as url:
+        with cluster.administered(url) as owner:
+            owner.execute("ALTER SCHEMA public OWNER TO postgres")
+        problem = await refusal_to_open(url)
+    assert re.fullmatch(
+        r"The account (\w+) may not create tables in the schema public: make it the owner of the "
+        r"database, or run GRANT CREATE ON SCHEMA public TO \1\.",
+        problem,
+    )
+
+
+async def test_open_postgres_refuses_search_path_without_schema(cluster: PostgresCluster) -> None:
+    """O-19: it was reported as a defect."""
+    assert "names no schema that exists" in await refusal_to_open(cluster.url("missing"))
+
+
+async def test_open_postgres_refuses_pool_in_transaction_mode(
+    cluster: PostgresCluster, postgres_url: str
+) -> None:
+    """Such a pool runs the statements of two connections in one process of the server. Here a
+    function says so (O-19)."""
+    with psycopg.connect(postgres_url) as owner:
+        owner.execute("CREATE FUNCTION pg_backend_pid() RETURNS int LANGUAGE sql AS 'SELECT 7'")
+    assert "session mode" in await refusal_to_open(f"{postgres_url},pg_catalog")
 
 
 @asynccontextmanager
