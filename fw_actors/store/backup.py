@@ -564,8 +564,8 @@ class DatabaseRestore:
                 kept = ""
             with connection.transaction():
                 if kept:
-                    connection.execute(f"ALTER SCHEMA {_quoted(schema)} RENAME TO {_quoted(kept)}")
-                    connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
+                    connection.execute(f"CREATE SCHEMA {_quoted(kept)}")
+                    _move(connection, schema, kept)
                 connection.execute(f"CREATE TABLE {RESTORING} AS SELECT %s::text AS kept", [kept])
         try:
             self._restore(file, schema)
@@ -578,12 +578,14 @@ class DatabaseRestore:
     def _restore(self, file: Path, schema: str) -> None:
         program = _program(self._environ)
         with connection_of(self._url, self._environ) as (arguments, passed, files):
-            # All but the statement that makes the schema, which is there already.
-            made = re.compile(rf"\d+; \d+ \d+ SCHEMA - {re.escape(schema)} ")
             contents = _run([program, "--list", str(file)], passed).splitlines(keepends=True)
-            kept = "".join(line for line in contents if not made.match(line))
+            with _connected(self._url) as connection:
+                present = PresentObjects.of(connection)
+            kept = "".join(line for line in contents if not present.includes(line))
             command = [program, "--no-owner", "--exit-on-error", "--single-transaction"]
-            command += ["--use-list=/dev/stdin", f"--dbname={arguments}", str(file)]
+            command += ["--no-publications", "--no-subscriptions", "--use-list=/dev/stdin"]
+            command += [f"--exclude-schema={name}" for name in present.schemas if name != schema]
+            command += [f"--dbname={arguments}", str(file)]
             _run(command, passed, kept, files)
         with _connected(self._url) as connection:
             if not _has_table(connection, "fw_meta"):
@@ -599,6 +601,7 @@ def _connected(url: str) -> Iterator[Any]:
     try:
         options = {**_parameters(url), "connect_timeout": 10, "fallback_application_name": "fw"}
         with psycopg.connect(autocommit=True, **options) as connection:
+            connection.execute("SET statement_timeout = 0")  # the account may have a limit
             yield connection
     except psycopg.Error as error:
         raise ConfigurationError([f"The database refused: {error}".strip()]) from None
@@ -624,13 +627,87 @@ def _has_table(connection: Any, name: str) -> bool:
 
 
 def _put_back(connection: Any, schema: str, kept: str) -> None:
-    """Replace the content of a schema by that of the schema `kept`, or by nothing."""
+    """Replace the objects of a schema by those of the schema `kept`, or by none."""
     with connection.transaction():
-        connection.execute(f"DROP SCHEMA {_quoted(schema)} CASCADE")
+        for kind, name in _objects(connection, schema):
+            # An earlier statement may have dropped it, or a type in its name.
+            connection.execute(f"DROP {kind} IF EXISTS {name} CASCADE")
         if kept:
-            connection.execute(f"ALTER SCHEMA {_quoted(kept)} RENAME TO {_quoted(schema)}")
-        else:
-            connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
+            _move(connection, kept, schema)
+            connection.execute(f"DROP SCHEMA {_quoted(kept)}")
+
+
+def _move(connection: Any, schema: str, target: str) -> None:
+    """Move the objects of a schema to another one.
+
+    The schema is not renamed: it may belong to another account, as `public` does by default in
+    PostgreSQL 14, other accounts may have rights on it, and extensions would be renamed with it.
+    """
+    for kind, name in _objects(connection, schema):
+        connection.execute(f"ALTER {kind} {name} SET SCHEMA {_quoted(target)}")
+
+
+def _objects(connection: Any, schema: str) -> list[tuple[str, str]]:
+    """Return the objects of a schema that are not parts of others, as the words with which DDL
+    names them. Routines come before the types of their parameters, which are in their names."""
+    found = connection.execute(_OBJECTS, [schema]).fetchall()
+    return [(_KINDS.get(kind, kind.upper()), name) for kind, name in found]
+
+
+_KINDS: Final = {"composite type": "TYPE", "statistics object": "STATISTICS"}
+_OBJECTS: Final = """
+SELECT found.type, found.identity
+FROM pg_depend AS place, pg_identify_object(place.classid, place.objid, 0) AS found
+WHERE place.refclassid = 'pg_namespace'::regclass
+    AND place.refobjid = (SELECT oid FROM pg_namespace WHERE nspname = %s)
+    AND place.deptype = 'n' AND found.type NOT IN ('extension', 'default acl')
+    AND NOT EXISTS (
+        SELECT FROM pg_depend AS owner WHERE owner.classid = place.classid
+            AND owner.objid = place.objid AND (
+                owner.deptype = 'e' OR owner.deptype IN ('a', 'i') AND found.type = 'sequence'))
+ORDER BY found.type IN ('type', 'composite type', 'table', 'view', 'materialized view')
+"""
+
+
+@dataclass(frozen=True)
+class PresentObjects:
+    """The schemas and extensions of a database, which a restore leaves as they are."""
+
+    schemas: tuple[str, ...]
+    extensions: tuple[str, ...]
+
+    @classmethod
+    def of(cls, connection: Any) -> PresentObjects:
+        """Read them."""
+        schemas, extensions = (
+            tuple(name for (name,) in connection.execute(query))
+            for query in (_SCHEMAS, _EXTENSIONS)
+        )
+        return cls(schemas, extensions)
+
+    def includes(self, line: str) -> bool:
+        """Return whether a line of pg_restore's list makes one of them, or sets its rights or
+        comment.
+
+        The comments of missing extensions count too, because only a superuser may set them, and so
+        do all default rights, which belong to a schema.
+        """
+        if re.match(r"\d+; \d+ \d+ DEFAULT ACL ", line):
+            return True
+        made = re.match(r"\d+; \d+ \d+ (?:(?:COMMENT|ACL) - )?(SCHEMA|EXTENSION) (?:- )?(.*)", line)
+        if made is None:
+            return False
+        kind, rest = made.groups()
+        if kind == "EXTENSION" and " COMMENT - " in line:
+            return True
+        names = self.schemas if kind == "SCHEMA" else self.extensions
+        return any(rest.startswith(f"{name} ") for name in names)
+
+
+_SCHEMAS: Final = (
+    "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
+)
+_EXTENSIONS: Final = "SELECT extname FROM pg_extension"
 
 
 _COUNT_RELATIONS: Final = (
@@ -661,7 +738,7 @@ def _require_no_others(connection: Any, query: str) -> None:
     end = time.monotonic() + _LEAVING_SECONDS
     while others := connection.execute(query).fetchall():
         if time.monotonic() > end:
-            clients = sorted({f"{name or 'a program'} from {address}" for name, address in others})
+            clients = sorted({f"{name or 'a program'} {place}" for name, place in others})
             more = ", …" if len(clients) > _NAMED_CLIENTS else ""
             raise ConfigurationError(
                 [
@@ -674,10 +751,12 @@ def _require_no_others(connection: Any, query: str) -> None:
 
 _NAMED_CLIENTS: Final = 3
 _OWN_NAME: Final = "current_setting('application_name')"
+# Of connections of other accounts the server shows the account and the program's name only.
 _OTHERS: Final = (
-    "SELECT application_name, coalesce(host(client_addr), 'this machine') FROM pg_stat_activity"
-    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    " AND backend_type = 'client backend'"
+    "SELECT application_name, CASE WHEN backend_type IS NULL THEN 'of the account ' || usename"
+    " ELSE 'from ' || coalesce(host(client_addr), 'this machine') END FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid() AND usename IS NOT NULL"
+    " AND (backend_type = 'client backend' OR backend_type IS NULL)"
 )
 
 

@@ -10,12 +10,14 @@ import os
 import re
 import signal
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from fw_actors.documents.fields import iso
 from fw_actors.store.migrations import FIRST_VERSION, STEPS
@@ -490,20 +492,25 @@ SCHEMAS = "fw.db.sql(\"SELECT nspname AS name FROM pg_namespace WHERE nspname LI
 
 def kill_restore(fw: CommandLine, *args: str, moment: str) -> None:
     """Kill `fw restore` at a moment of its pg_restore."""
+    put_pg_restore(fw, f"{MOMENTS[moment]}\nkill -9 $PPID")
+    programs = fw.folder / "programs"
+    begun = CommandLine(fw.folder, {**fw.environ, "PATH": f"{programs}:/usr/bin:/bin"})
+    with begun.process("restore", *args, "--yes") as killed:
+        output = killed.communicate()
+    assert killed.returncode == -signal.SIGKILL, output
+
+
+def put_pg_restore(fw: CommandLine, commands: str) -> None:
+    """Put a pg_restore into the folder `programs` that runs `commands` instead of restoring."""
     programs = fw.folder / "programs"
     programs.mkdir(exist_ok=True)
     (programs / "pg_restore").write_text(
         f"""#!/bin/sh
 case $1 in --list) exec /usr/bin/pg_restore "$@";; esac
-{MOMENTS[moment]}
-kill -9 $PPID
+{commands}
 """
     )
     (programs / "pg_restore").chmod(0o700)
-    begun = CommandLine(fw.folder, {**fw.environ, "PATH": f"{programs}:/usr/bin:/bin"})
-    with begun.process("restore", *args, "--yes") as killed:
-        output = killed.communicate()
-    assert killed.returncode == -signal.SIGKILL, output
 
 
 def test_killed_restore_into_empty_database_leaves_nothing(
@@ -576,3 +583,184 @@ def test_restore_keeps_tables_of_another_program(fw: CommandLine, cluster: Postg
         assert "tables, but no site" in fw.refused("restore", "bad.dump", "--yes")
         with psycopg.connect(url) as again:
             assert again.execute("SELECT count(*) FROM doc_user").fetchone() == (0,)
+
+
+@pytest.fixture
+def owned(fw: CommandLine, cluster: PostgresCluster) -> Iterator[str]:
+    """The URL of a database that belongs to the service's account, which has no other rights."""
+    with cluster.owned_database() as url:
+        fw.environ.update(FW_DATABASE=url, PATH="/usr/bin:/bin")
+        yield url
+
+
+AS_IN_14 = "ALTER SCHEMA public OWNER TO postgres; GRANT ALL ON SCHEMA public TO PUBLIC"
+
+
+def test_restore_of_dump_needs_no_ownership_of_schema(
+    fw: CommandLine, cluster: PostgresCluster, owned: str
+) -> None:
+    """`public` belongs to the server's owner in databases of PostgreSQL 14, also after
+    `pg_upgrade` (C-166)."""
+    with cluster.administered(owned) as owner:
+        owner.execute(AS_IN_14)
+    fill(fw)
+    fw.done("backup", "copy.dump")
+    fw.done("user", "add", "later", "--email", "later@x.test")
+    fw.done("restore", "copy.dump", "--replace", "--yes")
+    assert names(fw) == ["ann", "bob"]
+
+
+def test_failed_restore_into_schema_of_another_account_leaves_nothing(
+    fw: CommandLine, cluster: PostgresCluster, owned: str
+) -> None:
+    """Every command would otherwise refuse the store, also the next restore (C-166)."""
+    fill(fw)
+    with cluster.administered(owned) as owner:
+        owner.execute("CREATE EXTENSION pg_stat_statements")
+    fw.done("backup", "copy.dump")
+    with cluster.owned_database() as empty:
+        with cluster.administered(empty) as owner:
+            owner.execute(AS_IN_14)
+        fw.environ.update(FW_DATABASE=empty)
+        assert "permission denied" in fw.refused("restore", "copy.dump", "--yes")
+        with psycopg.connect(empty) as connection:
+            tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'"
+            assert connection.execute(tables).fetchone() == (0,)
+
+
+def test_restore_of_dump_leaves_extensions_of_the_server(
+    fw: CommandLine, cluster: PostgresCluster, owned: str
+) -> None:
+    """Only a superuser may create or comment on an extension such as pg_stat_statements, which
+    monitoring uses. It stays in its schema (C-166, O-151)."""
+    with cluster.administered(owned) as owner:
+        owner.execute("CREATE EXTENSION pg_stat_statements")
+    fill(fw)
+    fw.done("backup", "copy.dump")
+    kept = fw.json("restore", "copy.dump", "--replace", "--yes", "--json")["kept"]
+    fw.done("eval", f"fw.db.sql('DROP {kept} CASCADE')", "--commit")
+    with cluster.administered(owned) as owner:
+        place = (
+            "SELECT extnamespace::regnamespace::text FROM pg_extension WHERE extname LIKE 'pg_%'"
+        )
+        assert owner.execute(place).fetchall() == [("public",)]
+    assert names(fw) == ["ann", "bob"]
+
+
+def test_restore_of_dump_leaves_other_schemas(
+    fw: CommandLine, cluster: PostgresCluster, owned: str
+) -> None:
+    """A dump has all schemas of the database; those that exist are left as they are (C-166)."""
+    with cluster.administered(owned) as owner:
+        owner.execute("CREATE SCHEMA other; COMMENT ON SCHEMA other IS 'of an administrator'")
+        owner.execute("CREATE TABLE other.one AS SELECT 1 AS n")
+        owner.execute("GRANT USAGE ON SCHEMA other TO PUBLIC; GRANT SELECT ON other.one TO PUBLIC")
+        fill(fw)
+        fw.done("backup", "copy.dump")
+        owner.execute("UPDATE other.one SET n = 2")
+        owner.close()
+    fw.done("restore", "copy.dump", "--replace", "--yes")
+    assert names(fw) == ["ann", "bob"]
+    assert fw.json("eval", "fw.db.sql('SELECT n FROM other.one')") == [{"n": 2}]
+
+
+def test_restore_of_dump_leaves_publications(
+    fw: CommandLine, cluster: PostgresCluster, owned: str
+) -> None:
+    """Only a superuser may create one of all tables (C-166)."""
+    fill(fw)
+    with cluster.administered(owned) as owner:
+        owner.execute("SET client_min_messages = error; CREATE PUBLICATION changes FOR ALL TABLES")
+    fw.done("backup", "copy.dump")
+    fw.done("restore", "copy.dump", "--replace", "--yes")
+    assert names(fw) == ["ann", "bob"]
+
+
+def test_restore_of_dump_keeps_rights_of_other_accounts(
+    fw: CommandLine, cluster: PostgresCluster, owned: str
+) -> None:
+    """An account that reads a table for reports still reads it after a restore (C-166)."""
+    fill(fw)
+    with cluster.administered(owned) as owner:
+        owner.execute("ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT ON TABLES TO PUBLIC")
+    fw.done("eval", "fw.db.sql('GRANT SELECT ON doc_user TO PUBLIC')", "--commit")
+    fw.done("backup", "copy.dump")
+    fw.done("restore", "copy.dump", "--replace", "--yes")
+    with cluster.owned_database() as other:
+        account = conninfo_to_dict(other)["user"]
+        with psycopg.connect(owned, user=account) as reader:
+            assert reader.execute("SELECT count(*) FROM doc_user").fetchone() == (2,)
+
+
+OBJECTS_OF_AN_APP = """
+CREATE EXTENSION pg_trgm;
+CREATE INDEX names_of_users ON doc_user USING gin (name gin_trgm_ops);
+CREATE TYPE mood AS ENUM ('good', 'bad');
+CREATE TYPE pair AS (first int, second mood);
+CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+CREATE TABLE "My Table" (
+    id serial PRIMARY KEY, n int GENERATED ALWAYS AS IDENTITY, m mood, p positive
+);
+INSERT INTO "My Table" (m, p) VALUES ('good', 3);
+CREATE FUNCTION second(x pair, y "My Table") RETURNS mood LANGUAGE sql AS 'SELECT x.second';
+CREATE PROCEDURE nothing() LANGUAGE sql AS 'SELECT 1';
+CREATE AGGREGATE total(int) (sfunc = int4pl, stype = int4, initcond = '0');
+CREATE VIEW users AS SELECT name FROM doc_user;
+CREATE MATERIALIZED VIEW counted AS SELECT count(*) FROM doc_user;
+CREATE SEQUENCE numbers;
+CREATE STATISTICS of_users ON name, email FROM doc_user;
+CREATE COLLATION plain FROM "C";
+CREATE TABLE parts (a int) PARTITION BY RANGE (a);
+CREATE TABLE part PARTITION OF parts FOR VALUES FROM (1) TO (9);
+"""
+NUMBER_OF_OBJECTS = """
+SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace),
+    (SELECT count(*) FROM pg_type WHERE typnamespace = 'public'::regnamespace),
+    (SELECT count(*) FROM pg_proc WHERE pronamespace = 'public'::regnamespace)
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_restore_of_dump_replaces_all_objects_of_an_app(
+    fw: CommandLine, owned: str, fails: bool
+) -> None:
+    """Types, functions and views as well as tables; a failed restore puts them back (C-166)."""
+    fill(fw)
+    with psycopg.connect(owned, autocommit=True) as connection:
+        connection.execute(OBJECTS_OF_AN_APP.encode())
+        before = connection.execute(NUMBER_OF_OBJECTS.encode()).fetchone()
+    fw.done("backup", "copy.dump")
+    if fails:
+        put_pg_restore(fw, '/usr/bin/pg_restore "$@"; exit 1')
+        path = f"{fw.folder}/programs:/usr/bin:/bin"
+        refused = fw.refused("restore", "copy.dump", "--replace", "--yes", PATH=path)
+        assert "pg_restore failed" in refused
+    else:
+        fw.done("restore", "copy.dump", "--replace", "--yes")
+    with psycopg.connect(owned) as connection:
+        assert connection.execute(NUMBER_OF_OBJECTS.encode()).fetchone() == before
+        assert connection.execute("SELECT count(*) FROM users").fetchone() == (2,)
+        assert connection.execute('SELECT m, p FROM "My Table"').fetchall() == [("good", 3)]
+
+
+def test_restore_has_no_time_limit_of_the_account(
+    fw: CommandLine, cluster: PostgresCluster, owned: str
+) -> None:
+    fill(fw)
+    fw.done("backup", "copy.dump")
+    with cluster.administered(owned) as owner:
+        owner.execute(f"ALTER DATABASE {owner.info.dbname} SET statement_timeout = 1".encode())
+    fw.done("restore", "copy.dump", "--replace", "--yes")
+    assert names(fw) == ["ann", "bob"]
+
+
+def test_restore_refuses_connection_of_another_account(
+    fw: CommandLine, cluster: PostgresCluster, owned: str
+) -> None:
+    """The server hides most of what it knows about one (O-326)."""
+    fill(fw)
+    fw.done("backup", "copy.dump")
+    with cluster.administered(owned) as owner:
+        owner.execute("SET application_name = 'reports'")
+        refused = fw.refused("restore", "copy.dump", "--replace", "--yes")
+    assert "other connections (reports of the account postgres)" in refused
