@@ -604,7 +604,10 @@ def _connected(url: str) -> Iterator[Any]:
             connection.execute("SET statement_timeout = 0")  # the account may have a limit
             yield connection
     except psycopg.Error as error:
-        raise ConfigurationError([f"The database refused: {error}".strip()]) from None
+        from fw_actors.store.postgres_connection import one_line
+
+        reason = error.diag.message_primary or one_line(error)
+        raise ConfigurationError([f"The database refused: {reason}."]) from None
 
 
 def kept_by_killed_restore(connection: Any) -> str | None:

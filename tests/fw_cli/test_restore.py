@@ -764,3 +764,13 @@ def test_restore_refuses_connection_of_another_account(
         owner.execute("SET application_name = 'reports'")
         refused = fw.refused("restore", "copy.dump", "--replace", "--yes")
     assert "other connections (reports of the account postgres)" in refused
+
+
+def test_restore_reports_unreachable_server_in_one_line(fw: CommandLine, owned: str) -> None:
+    """libpq appends a hint in a line of its own."""
+    fill(fw)
+    fw.done("backup", "copy.dump")
+    away = {"FW_DATABASE": "postgresql://fw@127.0.0.1:1/fw"}
+    refused = fw.refused("restore", "copy.dump", "--replace", "--yes", **away)
+    assert refused.startswith("fw: The database refused: connection failed: ")
+    assert refused.endswith("Connection refused.\n")
