@@ -524,6 +524,7 @@ def _session(settings: PostgresSettings) -> bytes:
             f"SET idle_in_transaction_session_timeout = {idle_ms}",  # ends a stopped process
             "SET idle_session_timeout = 0",  # a service without work must hear notices
             "SET standard_conforming_strings = on",  # `postgres_engine` reads literals this way
+            "SET quote_all_identifiers = off",  # else the names of types are quoted
             "SET extra_float_digits = 1",  # else a database may round numbers
             "SET TimeZone = 'UTC'",
             commit,

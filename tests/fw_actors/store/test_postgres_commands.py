@@ -255,6 +255,20 @@ async def test_postgres_keeps_idle_connections_if_database_ends_them(
         cluster.execute(f"ALTER DATABASE {DATABASE} RESET idle_session_timeout")
 
 
+async def test_postgres_names_types_of_columns_if_database_quotes_names(
+    open_store: OpenStore, cluster: PostgresCluster, postgres_url: str
+) -> None:
+    """A column that was created for another type of field would not be noticed."""
+    cluster.execute(f"ALTER DATABASE {DATABASE} SET quote_all_identifiers = on")
+    try:
+        async with open_store() as store:
+            await store.write(create_notes)
+            columns = await store.read(lambda tx: tx.columns("notes"))
+            assert columns["text"] == "text"
+    finally:
+        cluster.execute(f"ALTER DATABASE {DATABASE} RESET quote_all_identifiers")
+
+
 async def test_postgres_returns_all_digits_of_floats_if_database_rounds_them(
     open_store: OpenStore, cluster: PostgresCluster, postgres_url: str
 ) -> None:
