@@ -247,12 +247,27 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
         raise ConfigurationError([f"A backup of PostgreSQL needs {PG_DUMP}, which was not found."])
     with new_file(target) as draft, connection_of(url, environ) as (arguments, passed, files):
         command = [program, "--format=custom", "--no-owner", f"--file={draft}"]
-        command.append(f"--exclude-schema={KEPT_SCHEMAS}")
+        excluded = [KEPT_SCHEMAS, *map(_quoted, _closed_schemas(url))]
+        command += [f"--exclude-schema={pattern}" for pattern in excluded]
         _run([*command, f"--dbname={arguments}"], passed, files=files)
         with _connected(url) as connection:
             if kept_by_killed_restore(connection) is not None:
                 raise ConfigurationError([INTERRUPTED])
     return target.stat().st_size
+
+
+def _closed_schemas(url: str) -> list[str]:
+    """Return the schemas that the account may not use, such as one for monitoring: pg_dump would
+    fail, and no app can have anything there. None if the server refuses: pg_dump reports it."""
+    with contextlib.suppress(ConfigurationError), _connected(url) as connection:
+        return [name for (name,) in connection.execute(_CLOSED_SCHEMAS)]
+    return []
+
+
+_CLOSED_SCHEMAS: Final = (
+    "SELECT nspname FROM pg_namespace "
+    "WHERE nspname !~ '^pg_' AND NOT has_schema_privilege(oid, 'USAGE')"
+)
 
 
 @contextmanager

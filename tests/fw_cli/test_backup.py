@@ -86,6 +86,22 @@ def test_backup_and_restore_use_postgresql_programs(
     assert not (fw.folder / "no.dump").exists()
 
 
+def test_backup_leaves_out_schemas_of_other_accounts(
+    fw: CommandLine, cluster: PostgresCluster
+) -> None:
+    """pg_dump fails at a table in a schema that it may not use (O-151)."""
+    with cluster.owned_database() as url:
+        with cluster.administered(url) as owner:
+            owner.execute('CREATE SCHEMA "of Monitoring"')
+            owner.execute('CREATE TABLE "of Monitoring".figures (n int)')
+        fw.environ.update(FW_DATABASE=url, PATH="/usr/bin:/bin")
+        fw.done(*USER, stdin="correct horse battery staple")
+        fw.done("backup", "copy.dump")
+        tables = fw.json("restore", "copy.dump", "--dry-run", "--json")["contents"]["tables"]
+        assert "doc_user" in tables
+        assert "figures" not in tables
+
+
 @pytest.mark.parametrize(
     ("program", "args", "said"),
     [
