@@ -33,7 +33,6 @@ from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.store import Statement, Tx, UniqueViolation
 from fw_actors.store.schema import (
     IDENTIFIER,
-    JOB,
     KNOWN_ADDRESS,
     KNOWN_DEVICE,
     PASSWORD,
@@ -281,7 +280,7 @@ def _move(table: sa.Table) -> Statement:
     return Statement(sa.update(table).where(table.c.user == sa.bindparam("old")).values(user=new))
 
 
-_OF_USERS: Final = (PASSWORD, SESSION, TOKEN, JOB, KNOWN_ADDRESS, KNOWN_DEVICE)
+_OF_USERS: Final = (PASSWORD, SESSION, TOKEN, KNOWN_ADDRESS, KNOWN_DEVICE)
 _MOVES: Final = tuple(map(_move, _OF_USERS))
 
 

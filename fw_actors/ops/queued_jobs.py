@@ -183,17 +183,18 @@ MAX_CHANGED_JOBS: Final = 500
 """The maximum number of jobs that one `retry_matching` or `cancel_matching` changes."""
 
 
-_OF_DELETED: Final = Statement(
+_MOVE_TO_USER: Final = Statement(
     sa.update(JOB)
     .where(JOB.c.queue.in_(QUEUES), JOB.c.user == sa.bindparam("old"))
     .values(user=sa.bindparam("new"))
 )
 
 
-class JobsOfDeletedUsers(Observer):
-    """Keeps jobs and mails of a deleted User from another account that is given its name.
+class JobsOfUsers(Observer):
+    """Gives jobs and mails the new name of their User, and keeps those of a deleted User from
+    another account that is given its name.
 
-    They get a name that no account can have, so that they fail like those of a missing user.
+    The latter get a name that no account can have, so that they fail like those of a missing user.
     """
 
     doctypes = frozenset({"User"})
@@ -201,7 +202,11 @@ class JobsOfDeletedUsers(Observer):
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """After the deletion: rename the user of its jobs and mails."""
-        fw.tx.run(_OF_DELETED, old=doc.name, new=f"{doc.name}/deleted")
+        fw.tx.run(_MOVE_TO_USER, old=doc.name, new=f"{doc.name}/deleted")
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """Rename the user of its jobs and mails; deliveries, which may be a million, have none."""
+        fw.tx.run(_MOVE_TO_USER, old=old, new=new)
 
 
 _MAX_FUNCTIONS: Final = 1000
@@ -286,7 +291,8 @@ class JobControl:
     ) -> list[JobFacts]:
         """Return jobs, newest first; only those older than job `before`.
 
-        Costs time with the jobs of the queues of apps and mails, not with deliveries.
+        Costs time with the jobs of the queues of apps and mails, not with deliveries; on SQLite,
+        of apps only with those that are newer than the last one returned.
 
         Args:
             limit: 1 to 500.
@@ -484,20 +490,34 @@ def _select_jobs(
     now = tx.now
     conditions = _conditions(now)
     chosen = [state for state in states if filters.state in ("", state)]
-    query = sa.select(*_COLUMNS).where(
-        _J.queue.in_((filters.queue,) if filters.queue else QUEUES),
-        sa.or_(sa.false(), *(conditions[state] for state in chosen)),
-    )
+    query = sa.select(*_COLUMNS).where(sa.or_(sa.false(), *(conditions[each] for each in chosen)))
     for column, value in ((_J.function, filters.function), (_J.user, filters.user)):
         if value:
             query = query.where(column == value)
     if before is not None:
         query = query.where(_J.id < before)
-    # Not by the primary key, whose index leads past all deliveries.
-    query = query.order_by((_J.id + 0).desc()).limit(limit)
     if lock:
         query = query.with_for_update(key_share=True, skip_locked=True)
-    return [_facts(row, now) for row in tx.rows(query)]
+    queues = (filters.queue,) if filters.queue else QUEUES
+    found = [
+        _facts(row, now)
+        for queue in queues
+        for row in tx.rows(_newest_of(query, queue, in_index_order=not tx.locks_rows).limit(limit))
+    ]
+    return sorted(found, key=lambda job: -job.id)[:limit]
+
+
+def _newest_of(query: sa.Select[Any], queue: str, *, in_index_order: bool) -> sa.Select[Any]:
+    """Return a query of one queue, the newest jobs first.
+
+    Jobs of apps have no subject, so that SQLite reads them from the index of subjects in the order
+    of their ids (`in_index_order`), and stops at the limit; jobs of other queues, or in PostgreSQL,
+    are sorted. The primary key's index would lead past all deliveries; PostgreSQL may choose it
+    unless the order is that of an expression.
+    """
+    if in_index_order and queue == APP_QUEUE:
+        return query.where(_J.queue == queue, _J.subject == "").order_by(_J.id.desc())
+    return query.where(_J.queue == queue).order_by((_J.id + 0).desc())
 
 
 def _facts(row: Sequence[Any], now: int) -> JobFacts:

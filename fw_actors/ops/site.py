@@ -39,7 +39,7 @@ from fw_actors.ops.audit import AuditLog, DeletionAudit, DocumentAudit, VersionR
 from fw_actors.ops.data_migrations import refuse_older_apps
 from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.mail_queue import MailQueue
-from fw_actors.ops.queued_jobs import JobControl, JobRecorder, JobsOfDeletedUsers
+from fw_actors.ops.queued_jobs import JobControl, JobRecorder, JobsOfUsers
 from fw_actors.ops.stored_secrets import check_rotation
 from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.receivers import NoticePolicy
@@ -282,7 +282,7 @@ def _assembled(
         WebhookOwners(),
         OutageEnds(notices),  # before HealthRenames, which drops the row of a deleted Webhook
         AccountRenames(registry),
-        JobsOfDeletedUsers(),
+        JobsOfUsers(),
         DeliveryRenames(subscriptions),
         NamesOfDeletedWebhooks(),
         HealthRenames(),

@@ -518,10 +518,9 @@ class DeliveryRenames(Observer):
             webhooks.add(old)
         if webhooks:
             lock_claim_rows(fw.tx, sorted(webhooks))
-        if doctype == "Webhook":
-            fw.tx.scalar(_LOCK_JOBS, old=old)
-        fw.tx.scalar(_LOCK_JOBS_OF_REFERENCE, doctype=doctype, old=old)
-        fw.tx.scalar(_LOCK_REFERENCES, doctype=doctype, old=old)
+        # Else only one transaction writes anyway, and SQLite would read all jobs in their order.
+        if fw.tx.locks_rows:
+            _lock_renamed(fw.tx, doctype, old)
         key = ordering_key_of(doctype, new)
         fw.tx.run(_MOVE_KEY, before=before, ordering_key=key, now=now)
         fw.tx.run(_MOVE_REFERENCES, doctype=doctype, old=old, new=new)
@@ -535,3 +534,11 @@ class DeliveryRenames(Observer):
             fw.tx.run(_MOVE_JOBS, old=old, new=new)
             fw.tx.run(_MOVE_ATTEMPTS, old=old, new=new)
             self._subscriptions.renew_after_commit(fw.tx)
+
+
+def _lock_renamed(tx: Tx, doctype: str, old: str) -> None:
+    """Lock the jobs and deliveries of a renamed document in the order of B-430."""
+    if doctype == "Webhook":
+        tx.scalar(_LOCK_JOBS, old=old)
+    tx.scalar(_LOCK_JOBS_OF_REFERENCE, doctype=doctype, old=old)
+    tx.scalar(_LOCK_REFERENCES, doctype=doctype, old=old)

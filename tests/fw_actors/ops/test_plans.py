@@ -351,6 +351,32 @@ async def test_doctor_reads_last_errors_of_receivers_from_their_webhooks(site: V
     assert unsought(found, fw_webhook_health="webhook") == []
 
 
+async def test_rename_reads_only_deliveries_and_jobs_of_the_document(site: VirtualSite) -> None:
+    """However many jobs wait (B-184): every other write waits for a rename."""
+    await site.do(lambda fw: fw.new_doc("Notebook", title="ours").insert())
+
+    def explained(fw: Any) -> list[Access]:
+        return accesses(fw.tx, lambda: fw.get_doc("Notebook", "ours").rename("theirs"))
+
+    found = await site.do(explained)
+    locks_jobs = await site.site.store.read(lambda tx: tx.locks_rows)
+    # PostgreSQL reads the all but empty table of jobs in their order, in which it locks them.
+    by_their_keys = "subject ordering_key" + (" queue" if locks_jobs else "")
+    assert unsought(found, fw_job=by_their_keys, doc_webhook_delivery="reference_name") == []
+
+
+async def test_rename_of_a_user_reads_no_jobs_of_deliveries(site: VirtualSite) -> None:
+    """However many wait (D-103)."""
+    user = {"name": "wendy", "email": "wendy@example.org"}
+    await site.do(lambda fw: fw.new_doc("User", **user).insert())
+
+    def explained(fw: Any) -> list[Access]:
+        return accesses(fw.tx, lambda: fw.get_doc("User", "wendy").rename("gwendolyn"))
+
+    found = await site.do(explained)
+    assert unsought(found, fw_job="subject ordering_key queue") == []
+
+
 async def test_document_is_read_by_name_and_its_links_by_index(
     site: VirtualSite,
 ) -> None:

@@ -240,3 +240,28 @@ async def test_job_list_seeks_its_queues_in_the_index(site: VirtualSite) -> None
     found = [each for each in await site.do(explained) if each.table == "fw_job"]
     assert found
     assert all("queue" in each.sought for each in found), found
+
+
+async def test_jobs_of_apps_are_read_in_the_order_of_the_index(site: VirtualSite) -> None:
+    """A bulk change reads its jobs in the writer's transaction: it must not sort all of them."""
+
+    def explained(fw: Any) -> list[Any]:
+        return accesses(fw.tx, lambda: site.site.jobs.retry_matching(fw, JobFilter(queue="app")))
+
+    if await site.site.store.read(lambda tx: tx.locks_rows):
+        pytest.skip("PostgreSQL sorts them; its writers do not wait for each other")
+    found = await site.do(explained)
+    assert any({"queue", "subject"} <= each.sought for each in found if each.table == "fw_job")
+    assert not any("FOR ORDER BY" in each.step for each in found), found
+
+
+async def test_job_list_merges_queues_up_to_the_limit(site: VirtualSite) -> None:
+    def work(tx: Tx) -> list[int]:
+        return [
+            jobs.enqueue_numbered(tx, queue=queue, function="any", subject=subject)
+            for queue, subject in (("mail", "b"), ("app", ""), ("mail", "a"), ("app", ""))
+        ]
+
+    numbers = await site.site.store.write(work)
+    found = await site.do(lambda fw: site.site.jobs.listed(fw, JobFilter(), limit=3))
+    assert [job.id for job in found] == numbers[:0:-1]
