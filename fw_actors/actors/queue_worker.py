@@ -14,9 +14,10 @@ clock skew, which the Dispatcher uses too, stand beside the worker whose polls t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Final, TypeVar
 
@@ -102,6 +103,9 @@ def transition_after_failure(
 
 REPAIR_SECONDS: Final = 60.0
 REPAIR_MARGIN_SECONDS: Final = 300.0
+REPAIRED_AT_ONCE: Final = 1000
+"""The maximum number of jobs that one transaction of a repair changes; the others follow at the
+next polls."""
 
 
 class ClockSkewRepair:
@@ -124,9 +128,10 @@ class ClockSkewRepair:
         self._next = -inf
         self._latest = 0
         self._leases_ahead = True
+        self._count = 0
 
     async def run(self, store: Store, log: Log, now: int) -> None:
-        """Scan the queue if a scan is due; `now` is in ms of the clock.
+        """Scan the queue if a scan is due, and correct a batch; `now` is in ms of the clock.
 
         Raises: OverloadedError.
         """
@@ -135,18 +140,39 @@ class ClockSkewRepair:
             return
         self._next = -inf  # until it has been done
         self._leases_ahead = self._leases_ahead or back > self._margin_ms
-        count = await store.write(self._repair)
-        self._leases_ahead = False
+        moved = await store.write(self._reschedule)
+        self._count += moved
+        if moved < REPAIRED_AT_ONCE and self._leases_ahead:
+            moved = await self._shorten_leases(store)
+            self._count += moved
+        if moved == REPAIRED_AT_ONCE:
+            return
         self._next = trio.current_time() + REPAIR_SECONDS
-        if count:
-            log.warning("queue.rescheduled", queue=self._queue, jobs=count)
+        if self._count:
+            log.warning("queue.rescheduled", queue=self._queue, jobs=self._count)
+            self._count = 0
 
-    def _repair(self, tx: Tx) -> int:
-        count = jobs.reschedule(tx, self._queue, tx.now + self._horizon_ms)
-        if self._leases_ahead:
-            end = tx.now + self._lease_ms
-            count += jobs.shorten_leases(tx, self._queue, end + self._margin_ms, end)
+    def _reschedule(self, tx: Tx) -> int:
+        return jobs.reschedule(tx, self._queue, tx.now + self._horizon_ms, REPAIRED_AT_ONCE)
+
+    async def _shorten_leases(self, store: Store) -> int:
+        """Shorten the leases that a read finds: it reads all waiting jobs, and a write would delay
+        all others. A refused read is repeated at the next scan, so that polls continue."""
+        try:
+            held = await store.read(self._leased_too_long)
+        except OverloadedError:
+            return 0
+        count = await store.write(partial(self._shorten, held=held)) if held else 0
+        self._leases_ahead = len(held) == REPAIRED_AT_ONCE
         return count
+
+    def _leased_too_long(self, tx: Tx) -> list[int]:
+        latest = tx.now + self._lease_ms + self._margin_ms
+        return jobs.leased_after(tx, self._queue, latest, REPAIRED_AT_ONCE)
+
+    def _shorten(self, tx: Tx, held: Sequence[int]) -> int:
+        end = tx.now + self._lease_ms
+        return jobs.shorten_leases(tx, held, end + self._margin_ms, end)
 
 
 def _nothing() -> None:

@@ -6,7 +6,8 @@ itself. Every function that ends a lease is fenced by the token: a holder whose 
 writes nothing. (`delete_held` does not check the token; its caller has done so in the same
 transaction.) All times are milliseconds.
 
-Every function runs inside `Store.write` (`heads` and `stats` also inside `Store.read`).
+Every function runs inside `Store.write` (`heads`, `stats` and `leased_after` also inside
+`Store.read`).
 
 The module has more than 500 lines because all statements that set or end a lease stand together:
 each must keep `next_at` and the token consistent with the others.
@@ -176,22 +177,22 @@ def _later_than_bound() -> ColumnElement[bool]:
     )
 
 
-# Both return their rows: SQLite counts none of a statement that begins with WITH.
-RESCHEDULE: Final = Statement(
-    update(JOB).where(_later_than_bound()).values(next_at=bindparam("now")).returning(JOB.c.id)
-)
-# Locked by id, as by outcomes, which settle the leases that they have locked.
-_LEASED_TOO_LONG: Final = (
+# Returns its rows: SQLite counts none of a statement that begins with WITH. In no order of ids,
+# since it waits for no lock.
+_DUE_TOO_LATE: Final = (
     select(JOB.c.id)
-    .where(_later_than_bound(), JOB.c.lease.is_not(None))
-    .order_by(JOB.c.id)
+    .where(_later_than_bound())
+    .limit(bindparam("limit"))
     .with_for_update(skip_locked=True)
 )
-SHORTEN_LEASES: Final = Statement(
+RESCHEDULE: Final = Statement(
     update(JOB)
-    .where(JOB.c.id.in_(_LEASED_TOO_LONG))
-    .values(next_at=bindparam("end"))
+    .where(JOB.c.id.in_(_DUE_TOO_LATE))
+    .values(next_at=bindparam("now"))
     .returning(JOB.c.id)
+)
+LEASED_TOO_LONG: Final = Statement(
+    select(JOB.c.id).where(_later_than_bound(), JOB.c.lease.is_not(None)).limit(bindparam("limit"))
 )
 
 
@@ -282,6 +283,20 @@ PARTITIONS: Final = Statement(
 )
 DELETE_HELD: Final = Statement(
     delete(JOB).where(JOB.c.id.in_(select(_HELD_IDS.whole(int)).select_from(_HELD_IDS.table)))
+)
+# Locked by id, as by outcomes, which settle the leases that they have locked.
+_STILL_TOO_LONG: Final = (
+    select(JOB.c.id)
+    .where(
+        JOB.c.id.in_(select(_HELD_IDS.whole(int)).select_from(_HELD_IDS.table)),
+        JOB.c.next_at > bindparam("latest"),
+        JOB.c.lease.is_not(None),
+    )
+    .order_by(JOB.c.id)
+    .with_for_update(skip_locked=True)
+)
+SHORTEN_LEASES: Final = Statement(
+    update(JOB).where(JOB.c.id.in_(_STILL_TOO_LONG)).values(next_at=bindparam("end"))
 )
 RELEASE_ALL: Final = Statement(
     update(JOB)
@@ -416,20 +431,27 @@ def next_claim(tx: Tx, queue: str, partition: str) -> int | None:
     return tx.now + RETRY_MS if due is not None and due <= tx.now else due
 
 
-def reschedule(tx: Tx, queue: str, latest: int) -> int:
-    """Make jobs due whose `next_at` is after `latest`, which only a wrong clock can have set.
+def reschedule(tx: Tx, queue: str, latest: int, limit: int) -> int:
+    """Make at most `limit` jobs due whose `next_at` is after `latest`, which only a wrong clock can
+    have set.
 
     A lease that such a clock has set also ends. Returns: the number of rows.
     """
-    return tx.run(RESCHEDULE, queue=queue, latest=latest, now=tx.now)
+    return tx.run(RESCHEDULE, queue=queue, latest=latest, limit=limit, now=tx.now)
 
 
-def shorten_leases(tx: Tx, queue: str, latest: int, end: int) -> int:
-    """Make leases that end after `latest` end at `end` (ms): the clock was set back since.
+def leased_after(tx: Tx, queue: str, latest: int, limit: int) -> list[int]:
+    """Return the ids of at most `limit` jobs whose leases end after `latest`.
 
-    Reads all jobs that are due after `latest`. Returns: the number of leases.
+    Reads all jobs that are due after `latest`: run it inside `Store.read`, which delays no write.
     """
-    return tx.run(SHORTEN_LEASES, queue=queue, latest=latest, end=end)
+    return [job for (job,) in tx.rows(LEASED_TOO_LONG, queue=queue, latest=latest, limit=limit)]
+
+
+def shorten_leases(tx: Tx, held: Sequence[int], latest: int, end: int) -> int:
+    """Make the leases of jobs (`held`, by id) that still end after `latest` end at `end` (ms): the
+    clock was set back since. Returns: their number."""
+    return tx.run(SHORTEN_LEASES, held=rows_as_json(held), latest=latest, end=end)
 
 
 def claim(

@@ -229,7 +229,7 @@ async def test_reschedule_makes_jobs_beyond_limit_due_now(
     other = await queue.write(
         lambda tx: jobs.enqueue_numbered(tx, queue="mail", next_at=latest + 1)
     )
-    assert await queue.write(lambda tx: jobs.reschedule(tx, "webhook", latest)) == len(far)
+    assert await queue.write(lambda tx: jobs.reschedule(tx, "webhook", latest, 9)) == len(far)
     times = await queue.read(lambda tx: {n: row(tx, n)["next_at"] for n in (near, *far, other)})
     assert times == {near: latest, other: latest + 1} | dict.fromkeys(far, clock.ms)
     assert await queue.read(lambda tx: row(tx, failed)["next_at"]) is None
