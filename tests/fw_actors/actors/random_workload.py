@@ -354,4 +354,6 @@ async def open_pair(
         await operator.write("Administrator", partial(_inserted, body))
         first = await nodes.start()
         await trio.sleep(0.4)
-        yield nodes, first, await nodes.start()
+        second = await nodes.start()
+        await trio.sleep(0.05)  # else its first poll may claim what the first process commits
+        yield nodes, first, second
