@@ -262,14 +262,21 @@ def test_keys_act_on_actor_of_selected_process(
 
 @asynccontextmanager
 async def screen_of(
-    view: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *, history: Sequence[Any] = ()
+    view: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    history: Sequence[Any] = (),
+    acts: list[tuple[str, Any]] | None = None,
 ) -> AsyncIterator[tuple[ConsoleScreen, Pilot[None]]]:
-    """A screen of 80x24 that has shown a view."""
+    """A screen of 80x24 that has shown a view; what it asks of the service is added to `acts`."""
     seen = asyncio.Event()
 
-    async def ask(_client: ConsoleClient, do: str, **_arguments: object) -> Any:
+    async def ask(_client: ConsoleClient, do: str, **arguments: object) -> Any:
         if do == "history":
             return {"history": history}
+        if do != "view" and acts is not None:
+            acts.append((do, arguments["name"]))
+            return {}
         if seen.is_set():
             await asyncio.Event().wait()
         seen.set()
@@ -281,6 +288,28 @@ async def screen_of(
         await seen.wait()
         await pilot.pause()
         yield screen, pilot
+
+
+def test_keys_act_on_selected_job_and_cancel_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """O-221: a cancelled job never runs, so that a slip of the key must not be enough."""
+    job = {
+        "state": "failed", "function": "f", "subject": None, "due": None, "attempts": 10,
+        "error": "", "user": "ann",
+    }  # fmt: skip
+    view = VIEW | {"store": STORE | {"jobs": [job | {"id": number} for number in (7, 8)]}}
+    acts: list[tuple[str, Any]] = []
+
+    async def story() -> None:
+        async with screen_of(view, monkeypatch, acts=acts) as (screen, pilot):
+            screen.query_one(TabbedContent).active = "tab-jobs"
+            await pilot.pause()
+            screen.query_one("#jobs", DataTable).move_cursor(row=1)
+            for key in "exnxy":
+                await pilot.press(key)
+                await pilot.pause()
+
+    asyncio.run(story())
+    assert acts == [("retryJob", "8"), ("cancelJob", "8")]
 
 
 def names_in(screen: ConsoleScreen) -> list[str]:

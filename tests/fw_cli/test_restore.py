@@ -24,7 +24,14 @@ from fw_actors.store.migrations import FIRST_VERSION, STEPS
 from fw_cli.context import CommandContext
 from fw_cli.exclusive import service_stopped
 from supervisors.service.background import RunState, status
-from supervisors.service.site_files import ServeLock, SitePaths, own_pid_file, write
+from supervisors.service.site_files import (
+    ServeLock,
+    SitePaths,
+    is_held,
+    own_pid_file,
+    registered,
+    write,
+)
 from tests.fw_cli.conftest import LONG_QUERY, CommandLine
 from tests.postgres_cluster import PostgresCluster
 
@@ -82,6 +89,7 @@ def test_restore_ends_sessions_links_and_revoked_keys(fw: CommandLine) -> None:
     (event,) = fw.json("audit", "--action", "site.restore", "--json")
     assert event["target"] == "copy.db"
     assert event["detail"] == {"sessions_ended": 2, "keys_ended": 1}
+    assert fw.json("audit", "--action", "api_key.delete", "--json") == []
 
 
 def test_restore_ends_revoked_keys_however_long_they_are_read(
@@ -231,12 +239,14 @@ def test_interrupt_during_the_replacement_comes_too_late(
 def test_dry_run_lists_contents_of_backup(fw: CommandLine) -> None:
     fill(fw)
     fw.done("webhooks", "add", "https://x.example/", "--event", "a.b")
+    fw.done("user", "add", "boss", "--email", "boss@x.test", "--role", "System Manager")
     fw.done("backup", "copy.db")
     fw.done("user", "add", "later", "--email", "later@x.test")
     lines = fw.done("restore", "copy.db", "--dry-run").splitlines()
     assert re.fullmatch(r"schema version \d+; newest change: 20\S+Z", lines[0])
-    assert lines[1].startswith("User: 2, Webhook: 1, Webhook Delivery: 0, API Key: 2, ")
+    assert lines[1].startswith("User: 3, Webhook: 1, Webhook Delivery: 0, API Key: 2, ")
     assert "is intact; nothing was replaced" in lines[2]
+    assert "Has Role" not in lines[1], "rows of a table belong to their document"
     contents = fw.json("restore", "copy.db", "--dry-run", "--json")["contents"]
     newest = "fw.db.sql('SELECT max(modified) AS n FROM doc_webhook')"
     assert iso(fw.json("eval", newest)[0]["n"]) <= contents["newest"]
@@ -320,6 +330,40 @@ def test_command_that_holds_lock_is_no_running_service(fw: CommandLine) -> None:
     write(paths.pid, own_pid_file("1.0", "http://127.0.0.1:1"))
     with service_stopped(CommandContext(fw.environ, fw.folder), "a test"):
         assert status(paths).state is RunState.STARTING
+
+
+def test_command_outlasts_brief_check_of_lock(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fw status` takes the lock for a moment: that is no running service."""
+    paths = SitePaths(fw.folder)
+    paths.prepare()
+    with ServeLock(paths.lock) as check:
+        assert check.acquire()
+        monkeypatch.setattr("time.sleep", lambda _seconds: check.release())
+        with service_stopped(CommandContext(fw.environ, fw.folder), "a test"):
+            assert not check.held
+
+
+def test_command_locks_site_without_data_folder(fw: CommandLine) -> None:
+    """A backup may be the first content of a new site."""
+    paths = SitePaths(fw.folder)
+    assert not paths.data.exists()
+    with service_stopped(CommandContext(fw.environ, fw.folder), "a test"):
+        assert is_held(paths.lock)
+
+
+def test_restore_and_rekey_refuse_registered_worker(fw: CommandLine) -> None:
+    """O-326: a worker that has no connection at the moment opens one for its next claim."""
+    fw.done("migrate")
+    fw.done("backup", "copy.db")
+    with registered(SitePaths(fw.folder), "1.0", None):
+        for command in (
+            ["restore", "copy.db", "--replace", "--yes"],
+            ["vault", "rekey", "--no-backup"],
+        ):
+            output = fw.refused(*command)
+            assert f"are running (process {os.getpid()}): stop every worker before" in output
 
 
 def test_restore_detects_worker_by_its_connection(fw: CommandLine) -> None:

@@ -304,6 +304,12 @@ def test_receiver_refuses_unusable_settings(wrong: dict[str, Any]) -> None:
         WebhookReceiver(**given)
 
 
+def test_receiver_accepts_smallest_settings() -> None:
+    made = WebhookReceiver([SECRET], RecordingHandler(), max_body=1, lease=0.1, tolerance=0)
+    assert made.receive({}, b"{").status == 401
+    assert made.receive({}, b"{}").status == 413
+
+
 def test_refusals_and_failures_are_logged_without_secrets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

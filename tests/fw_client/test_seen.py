@@ -102,6 +102,24 @@ def test_seen_memory_forgets_an_expired_claim_to_make_room() -> None:
     assert claim(seen, "a", now=61) is FULL
 
 
+def test_seen_memory_ignores_settlement_of_forgotten_claim() -> None:
+    """Its handler has outlasted the lease: the answer to the service must be the handler's."""
+    seen = SeenInMemory(1)
+    late = seen.claim("a", 0, 60)
+    claim(seen, "b", now=60)
+    seen.complete("a", late.token, 61)
+    seen.release("a", late.token)
+    assert claim(seen, "b", now=61) is BUSY
+
+
+def test_seen_file_may_be_closed_twice(tmp_path: Path) -> None:
+    seen = SeenInSqlite(tmp_path / "seen.db")
+    seen.close()
+    seen.close()
+    assert claim(seen) is CLAIMED
+    seen.close()
+
+
 def test_seen_file_is_closed_and_opened_again(tmp_path: Path) -> None:
     """The last connection to a file with a log deletes the log when it is closed."""
     seen = SeenInSqlite(tmp_path / "seen.db")
@@ -132,6 +150,28 @@ def test_seen_file_is_shared_with_forked_process(tmp_path: Path) -> None:
     assert results.get(timeout=60) == [DONE, CLAIMED]
     child.join()
     assert claim(seen, "b") is BUSY
+    seen.close()
+
+
+def test_forked_process_uses_no_connection_of_its_parent(tmp_path: Path) -> None:
+    """SQLite's connections must not be carried across a fork: the file could be damaged."""
+    file = tmp_path / "seen.db"
+    seen = SeenInSqlite(file)
+
+    def opened() -> int:
+        return sum(each.resolve() == file for each in Path("/proc/self/fd").iterdir())
+
+    def inherit() -> None:
+        before = opened()
+        claim(seen)
+        results.put(opened() - before)
+
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=inherit)
+    child.start()
+    assert results.get(timeout=60) == 1
+    child.join()
     seen.close()
 
 

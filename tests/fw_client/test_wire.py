@@ -80,6 +80,12 @@ def test_foreign_response_raises_unexpected_answer(status: int, body: bytes) -> 
     assert error.status == status
 
 
+def test_redirect_with_json_body_is_no_success() -> None:
+    """A session that a program takes for ended would stay valid."""
+    with pytest.raises(UnexpectedAnswer, match="without a redirect"):
+        result(calls.revoke_session("s1"), HttpAnswer(302, {}, b"{}"), repeated=False)
+
+
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 422, 500, 521])
 def test_foreign_error_raises_unexpected_answer(status: int) -> None:
     """H-222: a program that handles NotFound must not take a wrong URL for a missing document."""

@@ -160,6 +160,31 @@ async def test_stored_costs_are_compacted_beyond_a_page_of_changes(site: Virtual
         ]
 
 
+async def test_stored_costs_are_read_without_compaction_in_a_read_transaction(
+    site: VirtualSite,
+) -> None:
+    """`fw doctor` reads them whenever, also between many changes and the next sign-in."""
+    stored = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43
+    changes = MAX_COST_ROWS + 1
+
+    def change(tx: Tx) -> None:
+        for _ in range(changes):
+            count_change(tx, None, stored)
+
+    await site.site.store.write(change)
+    assert await kept(site) == {CHEAP: changes}
+    assert await site.sql("SELECT count(*) FROM fw_password_cost") == [(changes,)]
+
+
+async def test_new_hash_of_the_same_cost_changes_no_count(site: VirtualSite) -> None:
+    """A site whose cost never changes writes no rows for new passwords."""
+    await site.add_account("ada")
+    rows = await site.sql("SELECT cost, hashes FROM fw_password_cost")
+    hashed = await site.site.hash_password("another passphrase", "ada", "")
+    await site.site.store.write(lambda tx: set_password(tx, "ada", hashed))
+    assert await site.sql("SELECT cost, hashes FROM fw_password_cost") == rows
+
+
 async def test_recent_costs_are_read_again_after_ten_seconds(
     site: VirtualSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
