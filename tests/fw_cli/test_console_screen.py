@@ -312,6 +312,47 @@ def test_keys_act_on_selected_job_and_cancel_asks_first(monkeypatch: pytest.Monk
     assert acts == [("retryJob", "8"), ("cancelJob", "8")]
 
 
+def test_console_row_follows_service_under_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row with new numbers is updated in place, and the cursor stays on its row."""
+    before = {"path": "/mailer", "name": "mailer", "handled": 7}
+    first = VIEW | {"tree": [NODE | before | {"path": "/web", "name": "web"}, NODE | before]}
+    more = NODE | before | {"handled": 8}
+    views = [
+        first,
+        first | {"number": 2, "tree": [first["tree"][0], more]},
+        first | {"number": 3, "tree": [more]},
+    ]
+    following = [asyncio.Event() for _ in views]
+
+    async def ask(_client: ConsoleClient, do: str, **arguments: Any) -> Any:
+        if do == "history":
+            return {"history": []}
+        number = arguments["after"]
+        if number == len(views):
+            await asyncio.Event().wait()
+        await following[number].wait()
+        return {"view": views[number]}
+
+    async def story() -> list[tuple[int, str, int]]:
+        seen = []
+        screen = ConsoleScreen(Path("none"))
+        async with screen.run_test(size=(120, 40)) as pilot, asyncio.timeout(SECONDS):
+            table: DataTable[Any] = screen.query_one("#tree", DataTable)
+            for number, event in enumerate(following, 1):
+                event.set()
+                while screen.view.get("number") != number:
+                    await pilot.pause(0.01)
+                await pilot.pause()
+                if number == 1:
+                    table.move_cursor(row=1)
+                row = table.get_row_at(table.cursor_row)
+                seen.append((table.row_count, row[0].plain.strip(), int(row[7].plain)))
+        return seen
+
+    monkeypatch.setattr(ConsoleClient, "ask", ask)
+    assert asyncio.run(story()) == [(2, "mailer", 7), (2, "mailer", 8), (1, "mailer", 8)]
+
+
 def names_in(screen: ConsoleScreen) -> list[str]:
     table: DataTable[Any] = screen.query_one("#tree", DataTable)
     return [table.get_row_at(n)[0].plain.strip() for n in range(table.row_count)]

@@ -96,6 +96,35 @@ def test_jobs_are_iterated_by_id() -> None:
     assert all((each["state"], each["limit"]) == ("failed", 2) for each in bodies)
 
 
+@pytest.mark.parametrize("name", ["retry_matching", "cancel_matching"])
+def test_jobs_beyond_one_request_are_changed(name: str) -> None:
+    """O-223: one action changes at most 500 jobs; the next begins below them."""
+    parts = [(500, 7), (500, 3), (1, None)]
+    answers = [httpx.Response(200, json={"changed": n, "next": last}) for n, last in parts]
+    service = ScriptedService(*answers)
+    assert getattr(client(service).jobs, name)(queue="mail") == 1001
+    bodies = [json.loads(request.content) for request in service.requests]
+    assert [each.get("before") for each in bodies] == [None, 7, 3]
+    assert {each["queue"] for each in bodies} == {"mail"}
+
+
+def test_too_large_page_is_requested_again_in_halves() -> None:
+    """H-227: without skipping a document, and without returning one twice."""
+
+    def page(*names: str) -> httpx.Response:
+        return httpx.Response(200, json={"data": [{"name": n} for n in names], "total": 5})
+
+    refusal = {"type": "ValidationError", "message": "No.", "extra": {"field": "limit"}}
+    too_large = httpx.Response(422, json={"error": refusal})
+    service = ScriptedService(too_large, page("a", "b"), too_large, page("c"), page())
+    rows = client(service).documents.iterate("Note", fields=["name"], page=4)
+    assert [row["name"] for row in rows] == ["a", "b", "c"]
+    queries = [request.url.params for request in service.requests]
+    assert [query["limit"] for query in queries] == ["4", "2", "2", "1", "1"]
+    assert {query["fields"] for query in queries} == {'["name"]'}
+    assert json.loads(queries[-1]["filters"]) == [["name", ">", "c"]]
+
+
 def test_refused_api_key_is_not_sent_again() -> None:
     service = ScriptedService(httpx.Response(401, json=SIGNED_OUT))
     with pytest.raises(Unauthenticated):

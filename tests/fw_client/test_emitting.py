@@ -34,6 +34,14 @@ def test_emit_is_repeated_with_same_key() -> None:
     assert made == EventEmitted(made.key, (f"msg_{made.key}",))
 
 
+def test_emit_sends_given_key() -> None:
+    """H-225: a program that emits again after its own crash gives the same key."""
+    service = ScriptedService(recorded)
+    assert client(service).webhooks.emit("order.paid", {}, key="order-7").key == "order-7"
+    (event,) = json.loads(service.requests[0].content)["events"]
+    assert event["options"]["key"] == "order-7"
+
+
 def test_refused_emit_raises_api_error() -> None:
     refusal = {"type": "ValidationError", "message": "No.", "extra": {"field": "name"}}
     service = ScriptedService(httpx.Response(200, json={"events": [{"error": refusal}]}))

@@ -82,6 +82,13 @@ def test_retry_wait_is_reduced_by_random_half() -> None:
     assert wait_before_next(POLICY, 2, LOST, True, 1.0) == 1
 
 
+def test_retry_policy_has_documented_defaults() -> None:
+    """H-224."""
+    policy = RetryPolicy()
+    assert (policy.attempts, policy.first_seconds, policy.longest_seconds) == (4, 0.5, 30)
+    assert RetryPolicy(attempts=1, first_seconds=0, longest_seconds=0).attempts == 1
+
+
 def test_retry_after_lengthens_a_wait_and_never_shortens_it() -> None:
     assert wait(busy(seconds="3")) == 3
     assert wait(busy(seconds="1"), attempt=2) == 2

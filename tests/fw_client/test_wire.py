@@ -209,6 +209,7 @@ def test_http_request_has_key_or_cookie_with_csrf_header() -> None:
         ("ftp://fw.example", {}),
         ("http://fw.example", {"key": KEY}),
         ("https://user:pass@fw.example", {}),
+        ("https://user@fw.example", {}),
         ("https://fw.example/?x=1", {}),
         ("https://fw.example:https", {}),
         ("https://fw.example:70000", {}),
@@ -235,6 +236,28 @@ def test_client_settings_refuse_unusable_values(url: str, more: dict[str, Any]) 
 def test_client_settings_accept_https_and_loopback(url: str) -> None:
     assert ClientSettings(url).url == url
     assert ClientSettings("http://fw.internal", allow_http=True).allow_http
+
+
+@pytest.mark.parametrize(
+    ("given", "whole", "connecting"),
+    [({}, 30, 5), ({"timeout": 60}, 60, 5), ({"timeout": 0.5}, 0.5, 0.5)],
+)
+def test_http_request_has_timeouts(given: dict[str, Any], whole: float, connecting: float) -> None:
+    """H-224."""
+    request = http_request(ClientSettings(LOCAL, **given), calls.profile(), None, "r1")
+    timeouts = request.extensions["timeout"]
+    assert timeouts == {"connect": connecting, "read": whole, "write": whole, "pool": whole}
+
+
+@pytest.mark.parametrize(
+    ("url", "trusted"),
+    [(LOCAL, False), ("https://localhost", True), ("https://x.example", True)],
+)
+def test_client_settings_trust_environment_except_over_http_to_loopback(
+    url: str, trusted: bool
+) -> None:
+    """H-228; over https a proxy reads nothing, and the environment may name a certificate."""
+    assert ClientSettings(url).trust_env is trusted
 
 
 def test_repr_of_settings_and_calls_contains_no_secret() -> None:

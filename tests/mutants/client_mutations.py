@@ -6,6 +6,8 @@ from typing import Final
 
 from tests.mutants.mutation import Mutation
 
+_CLIENT: Final = "tests/fw_client/test_client.py"
+_EMITTING: Final = "tests/fw_client/test_emitting.py"
 _RETRIES: Final = "tests/fw_client/test_retries.py"
 _WIRE: Final = "tests/fw_client/test_wire.py"
 _SEEN: Final = "tests/fw_client/test_seen.py"
@@ -35,6 +37,20 @@ CLIENT: Final = (
         "    if not 200 <= answer.status < 300:\n",
         "    if not 200 <= answer.status < 400:\n",
         f"{_WIRE}::test_redirect_with_json_body_is_no_success",
+    ),
+    Mutation(
+        "the client sends a key of its own in place of the caller's",
+        "fw_client/operations.py",
+        "if key is None else Event(name, data, reference, key)",
+        "if True else Event(name, data, reference, key)",
+        f"{_EMITTING}::test_emit_sends_given_key",
+    ),
+    Mutation(
+        "the client returns rows twice after a page that was too large",
+        "fw_client/operations.py",
+        "                position = position.after_refusal(refusal)\n                continue\n",
+        "                position = position.after_refusal(refusal)\n",
+        f"{_CLIENT}::test_too_large_page_is_requested_again_in_halves",
     ),
     Mutation(
         "a receiver's late handler settles the claim of another",
