@@ -214,6 +214,23 @@ def test_repetitions_of_call_have_same_request_id() -> None:
     assert first.headers["x-request-id"] == second.headers["x-request-id"]
 
 
+def test_client_waits_before_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H-224: Retry-After is the shortest wait."""
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    service = ScriptedService(httpx.Response(503, headers={"retry-after": "1"}))
+    client(service).profile()
+    assert waits == [1]
+
+
+def test_given_httpx_client_does_not_replace_key() -> None:
+    """H-221: the credentials of the given httpx client are not sent."""
+    service = ScriptedService()
+    http = httpx.Client(transport=httpx.MockTransport(service), auth=("other", "secret"))
+    FwClient(URL, key="fwk_k", http=http).profile()
+    assert service.requests[0].headers["authorization"] == "Bearer fwk_k"
+
+
 def test_insert_is_not_repeated_after_lost_response() -> None:
     service = ScriptedService(httpx.ReadTimeout("slow"))
     with pytest.raises(NotReached) as lost:

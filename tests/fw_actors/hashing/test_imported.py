@@ -135,6 +135,10 @@ def test_imported_hash_accepts_any_bytes_as_password(form: str, password: bytes)
         ("pbkdf2_sha256$10$salt$AAAA", "at least 16 bytes"),
         ("pbkdf2_sha256$10$salt$AAAAA", "base64"),
         ("scrypt:15:8:1$salt$" + "ab" * 32, "power of two above 1 as N"),
+        ("scrypt:1:8:1$salt$" + "ab" * 32, "power of two above 1 as N"),  # a power, too
+        ("scrypt:16:8:0$salt$" + "ab" * 32, "between 1 and 16 as p"),
+        ("scrypt:16:0:1$salt$" + "ab" * 32, "at least 1 as r"),
+        ("pbkdf2_sha256$0$salt$" + "A" * 44, "between 1 and"),
         ("scrypt:16:8:99$salt$" + "ab" * 32, "between 1 and 16 as p"),
         ("scrypt:65536:1:1$salt$" + "ab" * 32, "N of scrypt must be less"),
         ("scrypt:1048576:8:1$salt$" + "ab" * 32, "at most 256 MiB"),
