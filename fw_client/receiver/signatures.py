@@ -61,7 +61,7 @@ def signing_key(secret: str) -> bytes:
     except binascii.Error:
         key = b""
     if not key:
-        raise ValueError("The rest of a secret that begins with whsec_ must be base64.") from None
+        raise ValueError("The rest of a secret that begins with whsec_ must be base64.")
     return key
 
 

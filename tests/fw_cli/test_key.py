@@ -34,6 +34,22 @@ def test_key_create_prints_key_once_and_mails_owner(ida: CommandLine) -> None:
     assert (event["actor"], event["detail"]) == ("Administrator", {"user": "ida"})
 
 
+def test_key_list_has_newest_first_and_those_of_one_user(ida: CommandLine) -> None:
+    ida.done("user", "add", "bob", "--email", "bob@example.test")
+    created = [
+        ida.json("key", "create", user, "--label", "x", "--json") for user in ("ida", "bob", "ida")
+    ]
+    names = [made["name"] for made in created]
+    listed = [row["name"] for row in ida.json("key", "list", "--json")]
+    assert listed == names[::-1]
+    of_ida = ida.json("key", "list", "--user", "IDA@example.test", "--json")
+    assert [row["name"] for row in of_ida] == [names[2], names[0]]
+
+
+def test_key_create_without_days_prints_no_expiry(ida: CommandLine) -> None:
+    assert ida.json("key", "create", "ida", "--label", "x", "--json")["expires"] is None
+
+
 def test_key_create_creates_machine_account(fw: CommandLine) -> None:
     """This works also where users may not create keys themselves (C-158)."""
     (fw.folder / "fw.json").write_text('{"auth": {"selfServiceApiKeys": false, "apiKeyDays": 3}}')

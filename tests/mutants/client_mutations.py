@@ -1,4 +1,4 @@
-"""Faults of the Python client, of its receiver, and of commands that exclude the service."""
+"""Faults of the Python client, of its receiver, of commands, and of the costs of hashes."""
 
 from __future__ import annotations
 
@@ -121,6 +121,13 @@ CLIENT: Final = (
         'here = each["name"] in view["processes"]',
         "here = True",
         f"{_ROWS}::test_row_of_process_marks_what_actions_do_not_reach",
+    ),
+    Mutation(
+        "the list of the keys of one account has those of all",
+        "fw_cli/key.py",
+        "filters = [] if user is None else",
+        "filters = [] if True else",
+        "tests/fw_cli/test_key.py::test_key_list_has_newest_first_and_those_of_one_user",
     ),
     Mutation(
         "a read of the hashes' costs writes",
