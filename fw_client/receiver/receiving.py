@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,7 +171,7 @@ class WebhookReceiver:
         if not self.is_async:
             # One step: a thread goes on after its request was cancelled, and settles its own claim.
             return (yield Step(partial(self._handled_here, event)))  # type: ignore[no-any-return]
-        claim = yield Step(partial(self._claim, event))
+        claim = yield from self._claimed(event)
         if claim.result is not ClaimResult.CLAIMED:
             return _UNCLAIMED[claim.result]
         status = 204
@@ -189,6 +190,16 @@ class WebhookReceiver:
             self._settle(event, claim, status)
             raise
         return ReceiverReply(status)
+
+    def _claimed(self, event: ReceivedEvent) -> Generator[Step, Any, SeenClaim]:
+        claiming = _Claiming(self._seen, event.id, partial(self._claim, event))
+        try:
+            return (yield Step(claiming.run))  # type: ignore[no-any-return]
+        except Exception:
+            raise
+        except BaseException:  # the thread has claimed the event, or will do so
+            claiming.abandon()
+            raise
 
     def _handled_here(self, event: ReceivedEvent) -> ReceiverReply:
         """Claim an event, call the plain handler, and settle the claim."""
@@ -240,6 +251,36 @@ class WebhookReceiver:
         result = self._handle(event)
         if inspect.isawaitable(result):
             raise TypeError("The handler returned an awaitable but was not declared with async.")
+
+
+class _Claiming:
+    """A claim in a thread, which goes on when its request is cancelled."""
+
+    def __init__(self, seen: SeenEvents, id: str, claim: Callable[[], SeenClaim]) -> None:
+        self._seen, self._id, self._claim = seen, id, claim
+        self._lock = threading.Lock()
+        self._made: SeenClaim | None = None
+        self._is_abandoned = False
+
+    def run(self) -> SeenClaim:
+        """Claim the event; release it at once if its request was cancelled meanwhile."""
+        made = self._claim()
+        with self._lock:
+            self._made = made
+            if self._is_abandoned:
+                self._release(made)
+        return made
+
+    def abandon(self) -> None:
+        """Release the claim, now or as soon as it is made."""
+        with self._lock:
+            self._is_abandoned = True
+            if self._made is not None:
+                self._release(self._made)
+
+    def _release(self, made: SeenClaim) -> None:
+        if made.result is ClaimResult.CLAIMED:
+            self._seen.release(self._id, made.token)
 
 
 _LATER: Final = ReceiverReply(503, MappingProxyType({"Retry-After": "30"}))

@@ -196,6 +196,30 @@ def test_event_whose_thread_ends_after_its_request_was_cancelled_is_handled_once
     assert handled == ["msg_1"]
 
 
+@pytest.mark.parametrize("claims_later", [False, True])
+def test_request_cancelled_while_its_thread_claims_releases_the_claim(claims_later: bool) -> None:
+    """H-232: without its handler, the claim would refuse the next attempts for a minute."""
+    handle = RecordingAsyncHandler()
+    made = receiver(handle)
+    claims: list[Callable[[], Any]] = []
+
+    async def in_thread(work: Callable[[], Any]) -> Any:
+        claims.append(work)
+        if not claims_later:
+            work()
+        raise asyncio.CancelledError
+
+    async def cancelled() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await made.receive_async(signed(), BODY, in_thread)
+        if claims_later:
+            claims[0]()
+
+    asyncio.run(cancelled())
+    assert by_await(made).status == 204
+    assert len(handle.events) == 1
+
+
 def test_handler_that_ends_before_its_cancellation_completes_its_claim() -> None:
     """H-231: the cancellation comes before the thread that records the event has begun."""
     handle = RecordingAsyncHandler()
