@@ -93,8 +93,11 @@ _DELIVERIES: Final = table_of(WebhookDelivery).table
 
 
 class _Insertions(NamedTuple):
-    """Write deliveries; `known` and `known_with_job` write one to a Webhook that still has its
-    known name. `known_with_job` also writes the job, on a store that inserts in queries."""
+    """The statements that write deliveries.
+
+    `inserter` writes any deliveries. `known` writes one to a Webhook that still has its known name,
+    and `known_with_job` also writes the job, on a store that inserts in queries.
+    """
 
     inserter: rows.RowInserter
     known: Statement
