@@ -442,6 +442,32 @@ def test_console_does_not_read_jobs_of_a_hidden_tab(page: Page, sign_in: SignIn)
     assert reads == []
 
 
+def test_webhook_page_follows_a_change_during_its_reload(page: Page, sign_in: SignIn) -> None:
+    """B-305: the buttons of the panel stayed disabled, because htmx delays the second request."""
+    sign_in("admin")
+    name = make_webhook(page, "http://127.0.0.1:9/", "changed.twice")
+    page.clock.install()
+    page.goto(f"/app/Webhook/{name}")
+    expect(page.get_by_role("button", name="Pause")).to_be_enabled()
+    pattern = f"**/app/Webhook/{name}"
+    reloads = HeldRequests(page, pattern)
+    for seconds in (None, 900):
+        path = "/api/method/core.services.webhooks.pause"
+        body = {"webhook": name, "seconds": seconds}
+        assert page.request.post(path, data=body, headers=HEADERS).ok
+        page.clock.run_for(5000)
+        state = re.compile(r"Z \S" if seconds else r"Z $")
+        expect(page.locator("#webhook-state")).to_have_attribute("data-paused", state)
+        reloads.arrive()
+        if seconds is None:
+            answer = reloads.routes[0].fetch()  # before the second pause
+    reloads.routes[0].fulfill(response=answer)
+    reloads.let_go()
+    panel = page.get_by_role("region", name="Pause")
+    expect(panel).to_contain_text(re.compile(r", until (?!resumed)"))
+    expect(panel.get_by_role("button", name="Resume")).to_be_enabled()
+
+
 def test_webhook_page_follows_pauses_by_other_users(page: Page, sign_in: SignIn) -> None:
     """B-305: its panel offered to pause what was paused."""
     sign_in("admin")

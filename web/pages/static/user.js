@@ -46,7 +46,6 @@ async function act(button) {
 // Show the state and the currently possible actions; typed values in the form stay.
 async function reloadSection() {
   await htmx.ajax("GET", location.pathname, { target: "#user-acts", select: "#user-acts", swap: "outerHTML" }).catch(() => {}); // app.js states the reason
-  enable("user");
   if (document.activeElement === document.body) document.getElementById("acts").focus({ preventScroll: true }); // the button is gone
 }
 
@@ -55,3 +54,4 @@ document.querySelector("main").addEventListener("click", (event) => {
   if (button) act(button).catch((error) => showMessage(section(), error.message));
 });
 enable("user");
+document.addEventListener("htmx:afterSwap", () => enable("user"));

@@ -47,15 +47,26 @@ const PAUSING = {
   "resume-webhook": { done: "Resumed.", work: (webhook) => operation("webhooks.resume", { webhook }) },
 };
 
-// Show the pause that is stored now; typed values in the form stay.
-async function reloadPause() {
+// Show the pause that is stored now; typed values in the form stay. One request at a time, because
+// htmx delays a second one and resolves its promise at once.
+let lastReload = Promise.resolve();
+let isWaiting = false; // the last one has not begun
+function reloadPause() {
+  if (isWaiting) return lastReload;
+  isWaiting = true;
+  lastReload = lastReload.then(replacePause);
+  return lastReload;
+}
+
+async function replacePause() {
+  isWaiting = false;
   const parts = { target: "#webhook-pause", select: "#webhook-pause", selectOOB: "#webhook-state", swap: "outerHTML" };
   await htmx.ajax("GET", location.pathname, parts).catch(() => {}); // app.js states the reason
-  enable("webhook");
 }
 
 // The state is reloaded periodically: it shows what another user has paused or resumed.
 document.addEventListener("htmx:afterSwap", () => {
+  enable("webhook");
   const isOutdated = document.getElementById("webhook-state").dataset.paused !== pause().dataset.paused;
   if (isOutdated && !pause().matches(":focus-within, :has([aria-busy])")) reloadPause();
 });
