@@ -284,7 +284,8 @@ class SignIn(CountedAttempts):
             tx, current.user, identified.address.known, admitted.address_seen
         )
         attempts.clear(tx, admitted.charge, identified.key, admitted.address_charge)
-        self._record_device(tx, attempt, current.user)
+        if self._notify_of_device is not None:
+            self._record_device(tx, attempt, current.user, self._notify_of_device)
         if attempt.old_sid is not None:
             sessions.end(tx, attempt.old_sid)
         if new_hash is not None:
@@ -301,11 +302,10 @@ class SignIn(CountedAttempts):
         )
         return SignedIn(sid, current.user, current.full_name, expires, days * SECONDS_PER_DAY)
 
-    def _record_device(self, tx: Tx, attempt: SignInAttempt, user: str) -> None:
+    def _record_device(
+        self, tx: Tx, attempt: SignInAttempt, user: str, notify: NewDeviceNotice
+    ) -> None:
         """Record the device, and notify the user of a new one in the same transaction."""
-        notify = self._notify_of_device
-        if notify is None:
-            return
         agent = attempt.user_agent
         key = known_origins.device_key(self._key, attempt.address, agent)
         if known_origins.record_device(tx, user, key):
