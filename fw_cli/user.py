@@ -94,7 +94,7 @@ def _invite(site: Site, fw: Fw, account: str) -> str:
     from fw_actors.access.links import LinkKind, Links
     from supervisors.service.site_files import site_url
 
-    links = Links(site.registry, site.config.auth, site.entropy, site_url(site.config))
+    links = Links(site.config.auth, site.entropy, site_url(site.config))
     return links.mint(fw.tx, LinkKind.INVITATION, account).url
 
 

@@ -36,7 +36,7 @@ def _administration(context: CommandContext, site: Site) -> UserAdministration:
     from supervisors.service.site_files import site_url
 
     config = site.config
-    links = Links(site.registry, config.auth, site.entropy, site_url(config))
+    links = Links(config.auth, site.entropy, site_url(config))
     return UserAdministration(site, links, context.logger(service=False))
 
 

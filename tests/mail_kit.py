@@ -158,7 +158,7 @@ async def mail_site(
         async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
             made = _made(site, runtime, transport or RecordingTransport(), log)
             backoff = Backoff(site.config.ops.backoff_seconds, site.config.ops.backoff_cap_seconds)
-            composer = MailComposer(site.registry, made.links, site.config.site.name)
+            composer = MailComposer(made.links, site.config.site.name)
             children = [
                 actor_child(
                     "mailer",
@@ -193,7 +193,7 @@ async def mail_site(
 def _made(
     site: Site, runtime: Runtime, transport: RecordingTransport, log: RecordingLog
 ) -> MailSite:
-    links = Links(site.registry, site.config.auth, site.entropy, URL)
+    links = Links(site.config.auth, site.entropy, URL)
     throttle = RecoveryThrottle(site.config.auth, site.entropy, site.installation_key)
     use = LinkUse(site.store, site.hasher, links, site.passwords, throttle, site.audit, site.handle)
     return MailSite(

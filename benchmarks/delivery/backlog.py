@@ -110,7 +110,7 @@ def claim_milliseconds(folder: Path) -> float:
 async def _claim_milliseconds(folder: Path) -> float:
     taken: list[float] = []
     async with open_site(site_of(folder)) as site:
-        deliveries = Deliveries(site.registry, Backoff(30.0, 3600.0))
+        deliveries = Deliveries(Backoff(30.0, 3600.0))
 
         def claim(tx: Tx) -> None:
             began = time.perf_counter()

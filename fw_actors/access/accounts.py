@@ -10,8 +10,8 @@ Built-in roles cannot be renamed, because permissions refer to them by name.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final
@@ -21,12 +21,12 @@ import sqlalchemy as sa
 from fw_actors.access import sessions
 from fw_actors.access.hash_costs import count_change
 from fw_actors.access.known_origins import delete_known_origins
-from fw_actors.documents.doctype import table_name
+from fw_actors.documents.core import HasRole, User, UserPermission
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.naming import NAME_CHARACTERS, is_name
 from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, Rights
-from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
 from fw_actors.mail.message import ENCODED_WORD
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
@@ -39,22 +39,39 @@ from fw_actors.store.schema import (
     SESSION,
     TOKEN,
 )
-from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
-_USERS: Final = sa.table(table_name("User"), sa.column("name"))
-_LOCK: Final = Statement(
-    sa.select(_USERS.c.name)
-    .where(_USERS.c.name == sa.bindparam("user"))
-    .with_for_update(key_share=True)
-)
-_LOCK_SHARED: Final = Statement(
-    sa.select(_USERS.c.name)
-    .where(_USERS.c.name == sa.bindparam("user"))
-    .with_for_update(read=True, key_share=True)
-)
 _KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
-_AN_ACCOUNT, _A_ROLE, _A_SCOPE = 0, 1, 2  # the kinds of rows in `_rights_of`
+_USERS: Final = table_of(User).table
+_U: Final = _USERS.c
+_R: Final = table_of(HasRole).table.c
+_S: Final = table_of(UserPermission).table.c
+_NAME: Final = sa.select(_U.name).where(_U.name == _USER)
+_LOCK: Final = Statement(_NAME.with_for_update(key_share=True))
+_LOCK_SHARED: Final = Statement(_NAME.with_for_update(read=True, key_share=True))
+_BY_KEY: Final = Statement(
+    sa.select(_U.name, _U.fullName, _U.enabled, PASSWORD.c.hash, PASSWORD.c.changed)
+    .select_from(
+        IDENTIFIER.join(_USERS, _U.name == IDENTIFIER.c.user).outerjoin(
+            PASSWORD, PASSWORD.c.user == _U.name
+        )
+    )
+    .where(IDENTIFIER.c.key == _KEY)
+)
+_EMAIL_OF: Final = Statement(sa.select(_U.email).where(_U.name == _USER))
+_ROLES_OF: Final = sa.and_(_R.parent == _USER, _R.parenttype == "User")
+_ROLES: Final = Statement(sa.select(_R.role).where(_ROLES_OF).order_by(_R.idx))
+_AN_ACCOUNT, _A_ROLE, _A_SCOPE = 0, 1, 2  # the kinds of rows of `_RIGHTS`
+_NOTHING: Final[sa.ColumnElement[str]] = sa.literal_column("''")
+_RIGHTS: Final = Statement(  # one statement, because every request runs it
+    sa.union_all(
+        sa.select(sa.literal_column(str(_AN_ACCOUNT)), _NOTHING, _NOTHING).where(
+            _U.name == _USER, _U.enabled == 1
+        ),
+        sa.select(sa.literal_column(str(_A_ROLE)), _NOTHING, _R.role).where(_ROLES_OF),
+        sa.select(sa.literal_column(str(_A_SCOPE)), _S.allow, _S.for_value).where(_S.user == _USER),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +94,22 @@ class Accounts(Observer):
 
     doctypes = frozenset({"User"})
 
-    def __init__(self, registry: Registry) -> None:
-        names = ("User", "Has Role", "User Permission")
-        statements = _statements(*(registry.tables[name].table for name in names))
-        self._by_key, self._roles, self._rights = statements
-
     def find(self, tx: Tx, key: str) -> Account | None:
         """Return the account of a canonical identifier (name or e-mail)."""
-        row = tx.one(self._by_key, key=key)
+        row = tx.one(_BY_KEY, key=key)
         if row is None:
             return None
         return Account(row[0], row[1] or "", bool(row[2]), row[3], row[4])
 
     def roles(self, tx: Tx, user: str) -> tuple[str, ...]:
         """Return the roles of a user, in the order of the User document."""
-        return tuple(map(itemgetter(0), tx.rows(self._roles, user=user)))
+        return tuple(map(itemgetter(0), tx.rows(_ROLES, user=user)))
 
     def rights(self, tx: Tx, user: str) -> Rights:
         """Return a user's rights. Raises: NotFoundError for an unknown or disabled user."""
         if user == ADMINISTRATOR:
             return Rights(user, frozenset())
-        rows = tx.rows(self._rights, user=user) if is_name(user) else []
+        rows = tx.rows(_RIGHTS, user=user) if is_name(user) else []
         if all(kind != _AN_ACCOUNT for kind, _, _ in rows):
             raise NotFoundError(f"There is no enabled user {str(user)[:NAME_CHARACTERS]}.")
         names_by_doctype: dict[str, set[str]] = {}
@@ -151,6 +163,11 @@ def lock_account_shared(tx: Tx, user: str) -> bool:
     return tx.one(_LOCK_SHARED, user=user) is not None
 
 
+def email_of(tx: Tx, user: str) -> str:
+    """Return the stored e-mail of an account; "" if there is no such account."""
+    return tx.scalar(_EMAIL_OF, user=user) or ""
+
+
 def disabled_account(user: str) -> ConflictError:
     """Return the error for an act that needs an enabled account."""
     return ConflictError(f"{user[:140]} is disabled; enable the account first.")
@@ -159,42 +176,6 @@ def disabled_account(user: str) -> ConflictError:
 def has_password(tx: Tx, user: str) -> bool:
     """Return whether an account has a password; an invited account has none yet."""
     return tx.scalar(_HAS_PASSWORD, user=user) is not None
-
-
-@lru_cache(STATEMENT_CACHE_SIZE)
-def _statements(
-    users: sa.Table, roles: sa.Table, scopes: sa.Table
-) -> tuple[Statement, Statement, Statement]:
-    """Return what selects an account by an identifier, the roles of a user, and its rights."""
-    named = users.c.name == IDENTIFIER.c.user
-    hashed = PASSWORD.c.user == users.c.name
-    by_key = (
-        sa.select(
-            users.c.name, users.c.fullName, users.c.enabled, PASSWORD.c.hash, PASSWORD.c.changed
-        )
-        .select_from(IDENTIFIER.join(users, named).outerjoin(PASSWORD, hashed))
-        .where(IDENTIFIER.c.key == _KEY)
-    )
-    of_user = sa.and_(roles.c.parent == _USER, roles.c.parenttype == "User")
-    return (
-        Statement(by_key),
-        Statement(sa.select(roles.c.role).where(of_user).order_by(roles.c.idx)),
-        Statement(_rights_of(users, roles, scopes)),
-    )
-
-
-def _rights_of(users: sa.Table, roles: sa.Table, scopes: sa.Table) -> sa.CompoundSelect[Any]:
-    """Select account, roles and scopes in one statement, because every request runs it."""
-    nothing: sa.ColumnElement[str] = sa.literal_column("''")
-    enabled = sa.and_(users.c.name == _USER, users.c.enabled == 1)
-    of_user = sa.and_(roles.c.parent == _USER, roles.c.parenttype == "User")
-    return sa.union_all(
-        sa.select(sa.literal_column(str(_AN_ACCOUNT)), nothing, nothing).where(enabled),
-        sa.select(sa.literal_column(str(_A_ROLE)), nothing, roles.c.role).where(of_user),
-        sa.select(sa.literal_column(str(_A_SCOPE)), scopes.c.allow, scopes.c.for_value).where(
-            scopes.c.user == _USER
-        ),
-    )
 
 
 # A mailbox and a domain without characters that end a header; the mail server checks the rest.
@@ -289,12 +270,9 @@ class AccountRenames(Observer):
 
     doctypes = frozenset({"Role", "User"})
 
-    def __init__(self, registry: Registry) -> None:
-        users = registry.tables["User"].table
-        self._email = Statement(
-            sa.select(users.c.email).where(users.c.name == sa.bindparam("user"))
-        )
-        self._kept_roles = frozenset({*FIRST_ROLES, *registry.roles()})
+    def __init__(self, app_roles: Iterable[str]) -> None:
+        """`app_roles` are the roles that apps declare, which are not renamed either."""
+        self._kept_roles = frozenset({*FIRST_ROLES, *app_roles})
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Move a renamed User's rows. Raises: ConflictError, and as `claim_identifiers`."""
@@ -302,6 +280,6 @@ class AccountRenames(Observer):
             raise ConflictError(f"{old} is a built-in role and cannot be renamed.")
         if doctype == "User":
             delete_identifiers(fw.tx, old)
-            claim_identifiers(fw.tx, new, fw.tx.scalar(self._email, user=new))
+            claim_identifiers(fw.tx, new, email_of(fw.tx, new))
             for move in _MOVES:
                 fw.tx.run(move, old=old, new=new)

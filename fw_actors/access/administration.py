@@ -28,8 +28,9 @@ from fw_actors.access.recovery import Invited, LinkMail, SentLink
 from fw_actors.access.sessions import Caller, SessionFacts, used_since
 from fw_actors.config import AuthPolicy
 from fw_actors.documents import permissions, rows
+from fw_actors.documents.core import APIKey, HasRole, User
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import AuthenticationError, PermissionDeniedError
 from fw_actors.mail import LogTransport, NewKey, Notice, Template
 from fw_actors.ops.audit import Action
@@ -328,6 +329,25 @@ _VALID: Final = sa.and_(
     SESSION.c.expires > _NOW,
     SESSION.c.last_seen > sa.bindparam("used_since", type_=sa.BigInteger()),
 )
+_USERS: Final = table_of(User).table
+_U: Final = _USERS.c
+_R: Final = table_of(HasRole).table.c
+_K: Final = table_of(APIKey).table.c
+_ACCOUNTS: Final = Statement(
+    sa.select(_U.name, _U.email, _U.enabled, PASSWORD.c.hash.is_not(None))
+    .select_from(_USERS.outerjoin(PASSWORD, PASSWORD.c.user == _U.name))
+    .where(_U.name.in_(_NAMES))
+)
+_ROLES: Final = Statement(
+    sa.select(_R.parent, _R.role)
+    .where(_R.parent.in_(_NAMES), _R.parenttype == "User")
+    .order_by(_R.parent, _R.idx)
+)
+_API_KEYS: Final = Statement(
+    sa.select(_K.user, sa.func.count())
+    .where(_K.user.in_(_NAMES), sa.or_(_K.expires.is_(None), _K.expires > _NOW))
+    .group_by(_K.user)
+)
 _SESSIONS: Final = Statement(
     sa.select(
         SESSION.c.user,
@@ -347,27 +367,9 @@ _SEEN: Final = Statement(
 class AccountStates:
     """Reads the states of accounts."""
 
-    def __init__(self, registry: Registry, installation_key: bytes, idle_days: int) -> None:
+    def __init__(self, installation_key: bytes, idle_days: int) -> None:
         """`idle_days` is the policy's `sessionIdleDays`."""
-        users, roles = (registry.tables[name].table for name in ("User", "Has Role"))
-        keys = registry.tables["API Key"].table.c
-        u, r = users.c, roles.c
-        self._key, self._idle_days, self._users = installation_key, idle_days, users
-        self._accounts = Statement(
-            sa.select(u.name, u.email, u.enabled, PASSWORD.c.hash.is_not(None))
-            .select_from(users.outerjoin(PASSWORD, PASSWORD.c.user == u.name))
-            .where(u.name.in_(_NAMES))
-        )
-        self._roles = Statement(
-            sa.select(r.parent, r.role)
-            .where(r.parent.in_(_NAMES), r.parenttype == "User")
-            .order_by(r.parent, r.idx)
-        )
-        self._api_keys = Statement(
-            sa.select(keys.user, sa.func.count())
-            .where(keys.user.in_(_NAMES), sa.or_(keys.expires.is_(None), keys.expires > _NOW))
-            .group_by(keys.user)
-        )
+        self._key, self._idle_days = installation_key, idle_days
 
     def conditions(self, tx: Tx, condition: AccountCondition) -> tuple[sa.ColumnElement[bool], ...]:
         """Return the conditions on the columns of User for the accounts that are in a condition.
@@ -375,12 +377,11 @@ class AccountStates:
         Lock counters do not identify their accounts: while there are locks, the counters of all
         accounts are computed.
         """
-        u = self._users.c
         if condition is AccountCondition.DISABLED:
-            return (u.enabled == 0,)
-        has_password = sa.exists().where(PASSWORD.c.user == u.name)
+            return (_U.enabled == 0,)
+        has_password = sa.exists().where(PASSWORD.c.user == _U.name)
         if condition in (AccountCondition.INVITED, AccountCondition.NO_PASSWORD):
-            invited = u.name.in_(
+            invited = _U.name.in_(
                 sa.select(TOKEN.c.user).where(
                     TOKEN.c.kind == LinkKind.INVITATION.value,
                     TOKEN.c.spent.is_(None),
@@ -388,10 +389,10 @@ class AccountStates:
                 )
             )
             is_invited = condition is AccountCondition.INVITED
-            return (u.enabled == 1, ~has_password, invited if is_invited else ~invited)
-        locked = u.name.in_(self._all_locked(tx))
+            return (_U.enabled == 1, ~has_password, invited if is_invited else ~invited)
+        locked = _U.name.in_(self._all_locked(tx))
         is_locked = condition is AccountCondition.LOCKED
-        return (u.enabled == 1, has_password, locked if is_locked else ~locked)
+        return (_U.enabled == 1, has_password, locked if is_locked else ~locked)
 
     def _all_locked(self, tx: Tx) -> list[str]:
         """Return the accounts that are locked by their name or their e-mail."""
@@ -409,7 +410,7 @@ class AccountStates:
         if not names:
             return {}
         parameters = {"names": list(names)}
-        accounts = tx.rows(self._accounts, **parameters)
+        accounts = tx.rows(_ACCOUNTS, **parameters)
         since = used_since(tx.now, self._idle_days)
         sessions = {
             user: (created, count)
@@ -419,10 +420,10 @@ class AccountStates:
         }
         invited = _pairs(tx.rows(_INVITED, now=tx.now, **parameters))
         seen = _pairs(tx.rows(_SEEN, **parameters))
-        keys = _pairs(tx.rows(self._api_keys, now=tx.now, **parameters))
+        keys = _pairs(tx.rows(_API_KEYS, now=tx.now, **parameters))
         locked = self._locked(tx, [(name, email) for name, email, _, _ in accounts])
         roles: dict[str, list[str]] = {}
-        for user, role in tx.rows(self._roles, **parameters):
+        for user, role in tx.rows(_ROLES, **parameters):
             roles.setdefault(user, []).append(role)
         states = {}
         for name, _, enabled, with_password in accounts:

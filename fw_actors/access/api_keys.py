@@ -13,8 +13,7 @@ from __future__ import annotations
 import hmac
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -22,11 +21,10 @@ from fw_actors.access import attempts
 from fw_actors.access.accounts import Accounts, disabled_account, lock_account
 from fw_actors.access.sessions import SEEN_EVERY_MS, Caller
 from fw_actors.documents import rows
-from fw_actors.documents.core import APIKey
+from fw_actors.documents.core import APIKey, User
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
-from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import (
     AuthenticationError,
@@ -55,7 +53,6 @@ from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Store, Tx, update_of_times_ahead
 from fw_actors.store.schema import API_KEY
-from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 DOCTYPE: Final = "API Key"
 WRONG_KEY: Final = "This API key is not valid."
@@ -63,6 +60,10 @@ MAX_KEYS: Final = 100  # per user, so that the list of keys is bounded
 
 _ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
+_USERS: Final = table_of(User).table
+_KEYS: Final = table_of(APIKey).table
+_K: Final = _KEYS.c
+_NOT_EXPIRED: Final = sa.or_(_K.expires.is_(None), _K.expires > sa.bindparam("now"))
 _INSERT: Final = Statement(
     sa.insert(API_KEY).values(id=_ID, secret_hash=sa.bindparam("secret_hash"))
 )
@@ -108,48 +109,37 @@ class KeyCounts:
     without_end: int
 
 
-class _KeyStatements(NamedTuple):
-    live: Statement
-    listing: Statement
-    expired: Statement
-    number: Statement
-    counts: Statement
-    used: Statement
-    names: Statement
-
-
-@lru_cache(STATEMENT_CACHE_SIZE)
-def _statements(keys: sa.Table, users: sa.Table) -> _KeyStatements:
-    k = keys.c
-    live = Statement(
-        sa.select(API_KEY.c.secret_hash, k.user, k.last_used)
-        .select_from(API_KEY.join(keys, k.name == API_KEY.c.id).join(users, users.c.name == k.user))
-        .where(API_KEY.c.id == _ID, users.c.enabled == 1)
-        .where(sa.or_(k.expires.is_(None), k.expires > sa.bindparam("now")))
+_LIVE: Final = Statement(
+    sa.select(API_KEY.c.secret_hash, _K.user, _K.last_used)
+    .select_from(
+        API_KEY.join(_KEYS, _K.name == API_KEY.c.id).join(_USERS, _USERS.c.name == _K.user)
     )
-    listing = Statement(
-        sa.select(k.name, k.label, k.creation, k.expires, k.last_used)
-        .where(k.user == _USER)
-        .order_by(k.creation, k.name)
+    .where(API_KEY.c.id == _ID, _USERS.c.enabled == 1, _NOT_EXPIRED)
+)
+_LISTING: Final = Statement(
+    sa.select(_K.name, _K.label, _K.creation, _K.expires, _K.last_used)
+    .where(_K.user == _USER)
+    .order_by(_K.creation, _K.name)
+)
+_EXPIRED: Final = Statement(
+    sa.select(_K.name)
+    .where(_K.user == _USER, _K.expires <= sa.bindparam("now"))
+    .order_by(_K.expires, _K.name)
+    .limit(1)
+)
+_NUMBER: Final = Statement(sa.select(sa.func.count()).select_from(_KEYS).where(_K.user == _USER))
+_COUNTS: Final = Statement(
+    sa.select(
+        sa.func.count(),
+        sa.func.coalesce(sa.func.sum(sa.case((_K.expires.is_(None), 1), else_=0)), 0),
     )
-    expired = Statement(
-        sa.select(k.name)
-        .where(k.user == _USER, k.expires <= sa.bindparam("now"))
-        .order_by(k.expires, k.name)
-        .limit(1)
-    )
-    number = Statement(sa.select(sa.func.count()).select_from(keys).where(k.user == _USER))
-    counts = Statement(
-        sa.select(
-            sa.func.count(),
-            sa.func.coalesce(sa.func.sum(sa.case((k.expires.is_(None), 1), else_=0)), 0),
-        )
-        .select_from(keys)
-        .where(sa.or_(k.expires.is_(None), k.expires > sa.bindparam("now")))
-    )
-    used = Statement(sa.update(keys).where(k.name == _ID).values(last_used=sa.bindparam("now")))
-    names = Statement(sa.select(k.name).where(k.user == _USER).order_by(k.name))
-    return _KeyStatements(live, listing, expired, number, counts, used, names)
+    .select_from(_KEYS)
+    .where(_NOT_EXPIRED)
+)
+_USED: Final = Statement(
+    sa.update(_KEYS).where(_K.name == _ID).values(last_used=sa.bindparam("now"))
+)
+_NAMES: Final = Statement(sa.select(_K.name).where(_K.user == _USER).order_by(_K.name))
 
 
 class ApiKeys(Observer):
@@ -157,14 +147,12 @@ class ApiKeys(Observer):
 
     doctypes = frozenset({DOCTYPE, "User"})
 
-    def __init__(self, registry: Registry, entropy: Entropy, audit: AuditLog) -> None:
+    def __init__(self, entropy: Entropy, audit: AuditLog) -> None:
         self._entropy, self._audit = entropy, audit
-        users = registry.tables["User"].table
-        self._sql = _statements(registry.tables[DOCTYPE].table, users)
 
     def live(self, tx: Tx, key: ApiKey) -> LiveKey | None:
         """Return the key if valid; None if wrong, expired, ended or of a disabled user."""
-        row = tx.one(self._sql.live, id=key.id, now=tx.now)
+        row = tx.one(_LIVE, id=key.id, now=tx.now)
         # Compare for unknown ids too, so that timing does not reveal which ids exist.
         stored_hash: bytes = bytes(32) if row is None else row[0]
         is_secret = hmac.compare_digest(stored_hash, digest(key.secret))
@@ -174,17 +162,17 @@ class ApiKeys(Observer):
         """Check that a key has not ended since the request was authenticated, and is still of the
         account that is named `user`. Raises: AuthenticationError.
         """
-        row = tx.one(self._sql.live, id=id, now=tx.now)
+        row = tx.one(_LIVE, id=id, now=tx.now)
         if row is None or row[1] != user:
             raise AuthenticationError(WRONG_KEY)
 
     def record_use(self, tx: Tx, id: str) -> None:
         """Record that a key was used now."""
-        tx.run(self._sql.used, id=id, now=tx.now)
+        tx.run(_USED, id=id, now=tx.now)
 
     def of_user(self, tx: Tx, user: str) -> list[KeyFacts]:
         """Return a user's keys, expired ones included, oldest first."""
-        return [KeyFacts(*row) for row in tx.rows(self._sql.listing, user=user)]
+        return [KeyFacts(*row) for row in tx.rows(_LISTING, user=user)]
 
     def make(
         self, fw: Fw, label: str, days: int | None, policy_days: int, owner: str | None = None
@@ -228,9 +216,9 @@ class ApiKeys(Observer):
     def _has_room(self, fw: Fw, user: str) -> bool:
         """Return whether a user may have another key; at the limit, delete one that has expired,
         the first one to expire."""
-        if fw.tx.scalar(self._sql.number, user=user) < MAX_KEYS:
+        if fw.tx.scalar(_NUMBER, user=user) < MAX_KEYS:
             return True
-        expired = fw.tx.one(self._sql.expired, user=user, now=fw.tx.now)
+        expired = fw.tx.one(_EXPIRED, user=user, now=fw.tx.now)
         if expired is None:
             return False
         with self._audit.suppressed(fw.tx):  # part of the creation of a key
@@ -265,7 +253,7 @@ class ApiKeys(Observer):
 
     def count(self, tx: Tx) -> KeyCounts:
         """Return the number of valid keys."""
-        row = tx.one(self._sql.counts, now=tx.now)
+        row = tx.one(_COUNTS, now=tx.now)
         assert row is not None  # an aggregate always returns a row
         return KeyCounts(*row)
 
@@ -280,7 +268,7 @@ class ApiKeys(Observer):
                 fw.tx.run(_DELETE_KEY, id=doc.name)
         elif event == "on_trash" or not doc.__dict__["enabled"]:
             with self._audit.suppressed(fw.tx):  # part of the action on the User
-                for (name,) in fw.tx.rows(self._sql.names, user=doc.name):
+                for (name,) in fw.tx.rows(_NAMES, user=doc.name):
                     _end(fw, name)
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
@@ -294,8 +282,6 @@ def _end(fw: Fw, name: str) -> None:
     rows.load(fw.documents, fw, DOCTYPE, name).delete(ignore_permissions=True)
 
 
-_KEYS: Final = table_of(APIKey).table
-_K: Final = _KEYS.c
 _AT: Final[sa.BindParameter[Any]] = sa.bindparam("now", type_=sa.BigInteger())
 _CORRECT: Final = Statement(
     update_of_times_ahead(_KEYS, _K.creation, _K.expires.is_not(None)).values(

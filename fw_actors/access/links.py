@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.access.accounts import lock_account
+from fw_actors.access.accounts import email_of, lock_account
 from fw_actors.config import AuthPolicy
+from fw_actors.documents.core import User
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
-from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import InvalidTokenError
 from fw_actors.rules.identifiers import BEARER_BYTES, bearer, digest
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MINUTES_PER_HOUR, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx, deletion_of_oldest, update_of_times_ahead
 from fw_actors.store.schema import TOKEN
-from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 
 class LinkKind(StrEnum):
@@ -77,19 +76,25 @@ _SPEND: Final = Statement(
 )
 
 
+_USERS: Final = table_of(User).table
+_U: Final = _USERS.c
+_FACTS: Final = Statement(
+    sa.select(_T.kind, _T.user, _U.fullName, _U.email, _T.expires)
+    .select_from(TOKEN.join(_USERS, _U.name == _T.user))
+    .where(_GOOD, _U.enabled == 1)
+)
+
+
 class Links:
     """Creates the links of one site and validates their tokens."""
 
-    def __init__(
-        self, registry: Registry, policy: AuthPolicy, entropy: Entropy, base_url: str
-    ) -> None:
+    def __init__(self, policy: AuthPolicy, entropy: Entropy, base_url: str) -> None:
         """`base_url` is the public URL or the bound address, never taken from a request."""
         self._entropy, self._base_url = entropy, base_url
         self._minutes = {
             LinkKind.RECOVERY: policy.reset_minutes,
             LinkKind.INVITATION: policy.invite_hours * MINUTES_PER_HOUR,
         }
-        self._facts, _ = _statements(registry.tables["User"].table)
 
     def minutes(self, kind: LinkKind) -> int:
         """Return the lifetime of links of this kind, in minutes."""
@@ -116,21 +121,10 @@ class Links:
         Raises: InvalidTokenError, identical for unknown, spent and expired tokens and for
             tokens of a disabled or deleted user.
         """
-        row = tx.one(self._facts, hash=digest(token), now=tx.now)
+        row = tx.one(_FACTS, hash=digest(token), now=tx.now)
         if row is None:
             raise InvalidTokenError
         return LinkFacts(LinkKind(row[0]), row[1], row[2] or "", row[3], row[4])
-
-
-@lru_cache(STATEMENT_CACHE_SIZE)
-def _statements(users: sa.Table) -> tuple[Statement, Statement]:
-    """Return what selects the details of a valid token, and the address of a user."""
-    facts = (
-        sa.select(_T.kind, _T.user, users.c.fullName, users.c.email, _T.expires)
-        .select_from(TOKEN.join(users, users.c.name == _T.user))
-        .where(_GOOD, users.c.enabled == 1)
-    )
-    return Statement(facts), Statement(sa.select(users.c.email).where(users.c.name == _USER))
 
 
 def spend(tx: Tx, kind: LinkKind, token: str) -> str:
@@ -177,12 +171,9 @@ class LinkRules(Observer):
 
     doctypes = frozenset({"User"})
 
-    def __init__(self, registry: Registry) -> None:
-        _, self._email = _statements(registry.tables["User"].table)
-
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Called before the row is written, while the old address can still be compared."""
         values = doc.__dict__
         stays = event != "on_trash" and values["enabled"]
-        if not stays or fw.tx.scalar(self._email, user=doc.name) != values["email"]:
+        if not stays or email_of(fw.tx, str(doc.name)) != values["email"]:
             end(fw.tx, str(doc.name))

@@ -5,18 +5,17 @@ handle.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.registry import Registry
+from fw_actors.documents.core import User
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import NotFoundError, session_ended
 from fw_actors.rules.identifiers import digest
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Tx, deletion_of_oldest, earlier, update_of_times_ahead
 from fw_actors.store.schema import SESSION
-from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute (A-156)
 MAX_SESSIONS_PER_USER: Final = 500
@@ -57,6 +56,14 @@ _REVOKE: Final = Statement(
         SESSION.c.expires > sa.bindparam("now"),
         SESSION.c.last_seen > _USED_SINCE,
     )
+)
+_USERS: Final = table_of(User).table
+_FIND: Final = Statement(
+    sa.select(SESSION.c.id, SESSION.c.user, SESSION.c.last_seen)
+    .select_from(SESSION.join(_USERS, _USERS.c.name == SESSION.c.user))
+    .where(SESSION.c.sid_hash == sa.bindparam("sid_hash"))
+    .where(SESSION.c.expires > sa.bindparam("now"), _USERS.c.enabled == 1)
+    .where(SESSION.c.last_seen > _USED_SINCE)
 )
 _IS_LIVE: Final = Statement(
     sa.select(SESSION.c.id).where(
@@ -112,29 +119,17 @@ class SessionFacts:
 class Sessions:
     """Finds sessions; checks expiry, idle time and the account's state at every use."""
 
-    def __init__(self, registry: Registry, idle_days: int) -> None:
+    def __init__(self, idle_days: int) -> None:
         """`idle_days` is the policy's `sessionIdleDays`."""
         self._idle_days = idle_days
-        self._find = _find_statement(registry.tables["User"].table)
 
     def live(self, tx: Tx, sid: str) -> LiveSession:
         """Return the valid session of a sid. Raises: AuthenticationError."""
         since = used_since(tx.now, self._idle_days)
-        row = tx.one(self._find, sid_hash=digest(sid), now=tx.now, used_since=since)
+        row = tx.one(_FIND, sid_hash=digest(sid), now=tx.now, used_since=since)
         if row is None:
             raise session_ended()
         return LiveSession(*row)
-
-
-@lru_cache(STATEMENT_CACHE_SIZE)
-def _find_statement(users: sa.Table) -> Statement:
-    return Statement(
-        sa.select(SESSION.c.id, SESSION.c.user, SESSION.c.last_seen)
-        .select_from(SESSION.join(users, users.c.name == SESSION.c.user))
-        .where(SESSION.c.sid_hash == sa.bindparam("sid_hash"))
-        .where(SESSION.c.expires > sa.bindparam("now"), users.c.enabled == 1)
-        .where(SESSION.c.last_seen > _USED_SINCE)
-    )
 
 
 def used_since(now: int, idle_days: int) -> int:

@@ -93,7 +93,7 @@ class Console:
     ) -> None:
         self._site, self._runtime = site, runtime
         self._dispatcher, self._delivered = dispatcher, delivered
-        self._facts = ConsoleFacts(site.registry, site.installation_key)
+        self._facts = ConsoleFacts(site.installation_key)
         self._traces = Traces(site.clock)
         self._lock = trio.Lock()
         self._view: ConsoleView | None = None

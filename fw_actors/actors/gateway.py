@@ -103,7 +103,7 @@ class Gateway:
         self._lockouts, self._attempts = lockouts, attempts
         self._site, self._test_events, self._probe = site, test_events, probe
         self._dispatcher = dispatcher
-        self._sessions = Sessions(site.registry, site.config.auth.session_idle_days)
+        self._sessions = Sessions(site.config.auth.session_idle_days)
         self._reads = UserShares(
             site.store.readers,
             SLOW_READ_SECONDS,
@@ -126,7 +126,7 @@ class Gateway:
         self.users = users
         """Operations of System Managers on accounts, inside `write`."""
         self.account_states = AccountStates(
-            site.registry, site.installation_key, site.config.auth.session_idle_days
+            site.installation_key, site.config.auth.session_idle_days
         )
         self.bulk: BulkReplays = site.bulk
         """Replays of all deliveries that match, inside `read` and `write`."""

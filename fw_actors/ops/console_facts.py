@@ -14,8 +14,7 @@ import sqlalchemy as sa
 
 from fw_actors.access.attempts import IDENTIFIER as IDENTIFIER_KIND
 from fw_actors.access.attempts import counter_key, shown_key
-from fw_actors.documents.core import MAX_TIMEOUT, Webhook
-from fw_actors.documents.registry import Registry
+from fw_actors.documents.core import MAX_TIMEOUT, Webhook, WebhookDelivery
 from fw_actors.documents.tables import table_of
 from fw_actors.ops import mail_queue, queued_jobs
 from fw_actors.ops.queued_jobs import JobFacts, newest_jobs
@@ -211,50 +210,130 @@ class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
     """Processes of the site, also on other hosts, that appear in recorded attempts."""
 
 
+_D: Final = table_of(WebhookDelivery).table.c
+_IS_FAILURE: Final = sa.and_(_D.status == DeliveryStatus.FAILED.value, _D.last_attempt.is_not(None))
+_FAILED: Final = Statement(
+    sa.select(_D.name, _D.webhook, _D.event, sa.func.coalesce(_D.error, ""), _D.last_attempt)
+    .where(_IS_FAILURE)
+    .order_by(_D.last_attempt.desc())  # by the index; of one moment, in any order
+    .limit(MAX_FAILED)
+)
+_LABELS: Final = Statement(
+    sa.select(_W.name, _W.title, _W.url).where(
+        _W.name.in_(sa.bindparam("webhooks", expanding=True))
+    )
+)
+_SENT_BY: Final = Statement(
+    sa.select(_D.trace, _D.last_attempt)
+    .where(
+        _D.status == sa.bindparam("status"),
+        _D.last_attempt > sa.bindparam("since", type_=sa.BigInteger()),
+    )
+    .order_by(_D.last_attempt.desc())
+    .limit(ATTEMPTS_READ)
+)
+_QUEUED: Final = Statement(
+    sa.select(_D.name, _D.webhook, _D.event, _D.status, _D.attempts).where(
+        _D.name == sa.bindparam("delivery")
+    )
+)
+
+
+def _failures_by_error() -> Statement:
+    """Group the latest failed deliveries by Webhook and error, the largest groups first."""
+    recent = (
+        sa.select(_D.webhook, sa.func.coalesce(_D.error, "").label("error"), _D.last_attempt)
+        .where(_IS_FAILURE)
+        .order_by(_D.last_attempt.desc())
+        .limit(MAX_GROUPED)
+        .subquery("recent")
+    )
+    count = sa.func.count()
+    grouped = (
+        sa.select(
+            recent.c.webhook,
+            recent.c.error,
+            count.label("deliveries"),
+            sa.func.min(recent.c.last_attempt).label("first"),
+            sa.func.max(recent.c.last_attempt).label("last"),
+        )
+        .group_by(recent.c.webhook, recent.c.error)
+        .order_by(count.desc(), recent.c.webhook, recent.c.error)
+        .limit(MAX_GROUPS)
+        .subquery("grouped")
+    )
+    g = grouped.c
+    return Statement(
+        sa.select(g.webhook, _W.title, _W.url, g.error, g.deliveries, g.first, g.last)
+        .select_from(grouped.outerjoin(_W.name.table, _W.name == g.webhook))
+        .order_by(g.deliveries.desc(), g.webhook, g.error)
+    )
+
+
+_GROUPS: Final = _failures_by_error()
+_NOW: Final[sa.BindParameter[Any]] = sa.bindparam("now")
+_MAX_LEASE_MS: Final = (MAX_TIMEOUT + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
+_WAITS: Final = JOB.c.lease.is_(None)
+_IS_LEASED: Final = sa.and_(
+    JOB.c.lease.is_not(None),
+    JOB.c.next_at > _NOW,
+    JOB.c.next_at <= sa.bindparam("latest", type_=sa.BigInteger()),
+)
+
+
+class FirstDeliveries:
+    """Reads the first deliveries that are leased, or that wait.
+
+    No index has all deliveries in the order of their times, and there may be a million. The first
+    ones are among those that come first in their Webhook, each of which is read by its index, and
+    in the Webhooks whose first one is early.
+    """
+
+    def __init__(self, *, leased: bool) -> None:
+        self._leased = leased
+        condition = _IS_LEASED if leased else _WAITS
+        head = heads_of(sa.literal(QUEUE), None, condition).subquery("head")
+        self._webhooks = Statement(
+            sa.select(head.c.partition)
+            .where(head.c.next_at.is_not(None))
+            .order_by(head.c.next_at, head.c.partition)
+            .limit(MAX_DELIVERIES)
+        )
+        self._jobs = Statement(
+            sa.select(JOB.c.next_at, JOB.c.id, JOB.c.subject)
+            .where(JOB.c.queue == QUEUE, JOB.c.partition == sa.bindparam("webhook"))
+            .where(JOB.c.next_at.is_not(None), condition)
+            .order_by(JOB.c.next_at, JOB.c.id)
+            .limit(MAX_DELIVERIES)
+        )
+
+    def read(self, tx: Tx) -> list[QueuedDelivery]:
+        """Return at most `MAX_DELIVERIES` deliveries, the earliest first."""
+        times = {"now": tx.now, "latest": tx.now + _MAX_LEASE_MS} if self._leased else {}
+        jobs_found: list[tuple[int, int, str]] = []
+        for (webhook,) in tx.rows(self._webhooks, **times):
+            jobs_found += [tuple(row) for row in tx.rows(self._jobs, webhook=webhook, **times)]
+        return [
+            QueuedDelivery(*(*row, at))
+            for at, _, name in sorted(jobs_found)[:MAX_DELIVERIES]
+            for row in tx.rows(_QUEUED, delivery=name)
+        ]
+
+
+_IN_FLIGHT: Final = FirstDeliveries(leased=True)
+_UPCOMING: Final = FirstDeliveries(leased=False)
+
+
 class ConsoleFacts:
     """Reads the console's facts from the tables of one site."""
 
-    def __init__(self, registry: Registry, installation_key: bytes) -> None:
+    def __init__(self, installation_key: bytes) -> None:
         self._key = installation_key
-        delivery = registry.tables["Webhook Delivery"].table.c
-        self._in_flight = FirstDeliveries(delivery, leased=True)
-        self._upcoming = FirstDeliveries(delivery, leased=False)
-        self._failed = Statement(
-            sa.select(
-                delivery.name,
-                delivery.webhook,
-                delivery.event,
-                sa.func.coalesce(delivery.error, ""),
-                delivery.last_attempt,
-            )
-            .where(
-                delivery.status == DeliveryStatus.FAILED.value, delivery.last_attempt.is_not(None)
-            )
-            .order_by(delivery.last_attempt.desc())  # by the index; of one moment, in any order
-            .limit(MAX_FAILED)
-        )
-        webhook = registry.tables["Webhook"].table.c
-        self._labels = Statement(
-            sa.select(webhook.name, webhook.title, webhook.url).where(
-                webhook.name.in_(sa.bindparam("webhooks", expanding=True))
-            )
-        )
-        self._groups = _failures_by_error(delivery, webhook)
-        self._sent_by = Statement(
-            sa.select(delivery.trace, delivery.last_attempt)
-            .select_from(delivery.name.table)
-            .where(
-                delivery.status == sa.bindparam("status"),
-                delivery.last_attempt > sa.bindparam("since", type_=sa.BigInteger()),
-            )
-            .order_by(delivery.last_attempt.desc())
-            .limit(ATTEMPTS_READ)
-        )
 
     def read(self, tx: Tx) -> StoreFacts:
         """Return the current facts."""
-        in_flight, upcoming = self._in_flight.read(tx), self._upcoming.read(tx)
-        failed = [FailedDelivery(*row) for row in tx.rows(self._failed)]
+        in_flight, upcoming = _IN_FLIGHT.read(tx), _UPCOMING.read(tx)
+        failed = [FailedDelivery(*row) for row in tx.rows(_FAILED)]
         paused = paused_webhooks(tx)[:MAX_PAUSED]
         named = {each.webhook for each in (*in_flight, *upcoming)}
         named |= {each.webhook for each in failed} | {each.webhook for each in paused}
@@ -267,7 +346,7 @@ class ConsoleFacts:
             paused_webhooks=paused,
             webhook_labels={
                 name: label_of_webhook(title, url) or name
-                for name, title, url in tx.rows(self._labels, webhooks=sorted(named))
+                for name, title, url in tx.rows(_LABELS, webhooks=sorted(named))
             },
             failures=self._failures(tx),
             receivers=stored_receivers(tx),
@@ -280,15 +359,13 @@ class ConsoleFacts:
             FailureGroup(
                 webhook, label_of_webhook(title, url) if url else webhook, error, count, first, last
             )
-            for webhook, title, url, error, count, first, last in tx.rows(self._groups)
+            for webhook, title, url, error, count, first, last in tx.rows(_GROUPS)
         ]
 
     def _senders(self, tx: Tx) -> list[SendingProcess]:
         senders: dict[str, SendingProcess] = {}
         for status in (DeliveryStatus.SENT, DeliveryStatus.RETRYING, DeliveryStatus.FAILED):
-            for trace, at in tx.rows(
-                self._sent_by, status=status.value, since=tx.now - _SENDING_MS
-            ):
+            for trace, at in tx.rows(_SENT_BY, status=status.value, since=tx.now - _SENDING_MS):
                 name = decode_trace(trace).worker
                 if name:
                     sender = senders.get(name) or SendingProcess(name, 0, 0)
@@ -310,96 +387,6 @@ class ConsoleFacts:
             counter_key(self._key, IDENTIFIER_KIND, identifier): (identifier, user)
             for identifier, user in tx.rows(_KNOWN)
         }
-
-
-def _failures_by_error(delivery: Any, webhook: Any) -> Statement:
-    """Group the latest failed deliveries by Webhook and error, the largest groups first."""
-    recent = (
-        sa.select(
-            delivery.webhook,
-            sa.func.coalesce(delivery.error, "").label("error"),
-            delivery.last_attempt,
-        )
-        .where(delivery.status == DeliveryStatus.FAILED.value, delivery.last_attempt.is_not(None))
-        .order_by(delivery.last_attempt.desc())
-        .limit(MAX_GROUPED)
-        .subquery("recent")
-    )
-    count = sa.func.count()
-    grouped = (
-        sa.select(
-            recent.c.webhook,
-            recent.c.error,
-            count.label("deliveries"),
-            sa.func.min(recent.c.last_attempt).label("first"),
-            sa.func.max(recent.c.last_attempt).label("last"),
-        )
-        .group_by(recent.c.webhook, recent.c.error)
-        .order_by(count.desc(), recent.c.webhook, recent.c.error)
-        .limit(MAX_GROUPS)
-        .subquery("grouped")
-    )
-    g = grouped.c
-    return Statement(
-        sa.select(g.webhook, webhook.title, webhook.url, g.error, g.deliveries, g.first, g.last)
-        .select_from(grouped.outerjoin(webhook.name.table, webhook.name == g.webhook))
-        .order_by(g.deliveries.desc(), g.webhook, g.error)
-    )
-
-
-_NOW: Final[sa.BindParameter[Any]] = sa.bindparam("now")
-_MAX_LEASE_MS: Final = (MAX_TIMEOUT + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
-_WAITS: Final = JOB.c.lease.is_(None)
-_IS_LEASED: Final = sa.and_(
-    JOB.c.lease.is_not(None),
-    JOB.c.next_at > _NOW,
-    JOB.c.next_at <= sa.bindparam("latest", type_=sa.BigInteger()),
-)
-
-
-class FirstDeliveries:
-    """Reads the first deliveries that are leased, or that wait.
-
-    No index has all deliveries in the order of their times, and there may be a million. The first
-    ones are among those that come first in their Webhook, each of which is read by its index, and
-    in the Webhooks whose first one is early.
-    """
-
-    def __init__(self, delivery: Any, *, leased: bool) -> None:
-        self._leased = leased
-        condition = _IS_LEASED if leased else _WAITS
-        head = heads_of(sa.literal(QUEUE), None, condition).subquery("head")
-        self._webhooks = Statement(
-            sa.select(head.c.partition)
-            .where(head.c.next_at.is_not(None))
-            .order_by(head.c.next_at, head.c.partition)
-            .limit(MAX_DELIVERIES)
-        )
-        self._jobs = Statement(
-            sa.select(JOB.c.next_at, JOB.c.id, JOB.c.subject)
-            .where(JOB.c.queue == QUEUE, JOB.c.partition == sa.bindparam("webhook"))
-            .where(JOB.c.next_at.is_not(None), condition)
-            .order_by(JOB.c.next_at, JOB.c.id)
-            .limit(MAX_DELIVERIES)
-        )
-        name = delivery.name
-        self._delivery = Statement(
-            sa.select(
-                name, delivery.webhook, delivery.event, delivery.status, delivery.attempts
-            ).where(name == sa.bindparam("delivery"))
-        )
-
-    def read(self, tx: Tx) -> list[QueuedDelivery]:
-        """Return at most `MAX_DELIVERIES` deliveries, the earliest first."""
-        times = {"now": tx.now, "latest": tx.now + _MAX_LEASE_MS} if self._leased else {}
-        jobs_found: list[tuple[int, int, str]] = []
-        for (webhook,) in tx.rows(self._webhooks, **times):
-            jobs_found += [tuple(row) for row in tx.rows(self._jobs, webhook=webhook, **times)]
-        return [
-            QueuedDelivery(*(*row, at))
-            for at, _, name in sorted(jobs_found)[:MAX_DELIVERIES]
-            for row in tx.rows(self._delivery, delivery=name)
-        ]
 
 
 _T: Final = LOGIN_ATTEMPT.c

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.access.accounts import has_password
+from fw_actors.access.accounts import email_of, has_password
 from fw_actors.access.links import LinkKind, Links
-from fw_actors.documents.core import EmailDelivery, Webhook
+from fw_actors.documents.core import EmailDelivery, HasRole, User, UserPermission, Webhook
 from fw_actors.documents.naming import random_name
-from fw_actors.documents.permissions import SYSTEM_MANAGER, USER_PERMISSION
-from fw_actors.documents.registry import Registry
+from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.documents.rows import RowInserter
 from fw_actors.documents.tables import table_of
 from fw_actors.mail import (
@@ -41,7 +39,6 @@ from fw_actors.rules.delivery import DeliveryStatus, Transition
 from fw_actors.runtime import Entropy
 from fw_actors.store import LeasedJob, Statement, Tx, jobs
 from fw_actors.store.schema import IDENTIFIER
-from fw_actors.store.statement import STATEMENT_CACHE_SIZE
 from fw_actors.tracing import Tracer, encode_context
 
 QUEUE: Final = "mail"
@@ -53,18 +50,11 @@ _ACCOUNT: Final = Statement(
 )
 
 
-@lru_cache(STATEMENT_CACHE_SIZE)
-def _address(users: sa.Table) -> Statement:
-    user: sa.BindParameter[Any] = sa.bindparam("user")
-    return Statement(sa.select(users.c.email).where(users.c.name == user))
-
-
 class MailQueue:
     """Enqueues messages. `owner` is the user whose request causes the message."""
 
     def __init__(
         self,
-        registry: Registry,
         entropy: Entropy,
         site: str,
         queued: Callable[[], None],
@@ -76,14 +66,13 @@ class MailQueue:
         `tracer` messages keep the trace context in which they were queued.
         """
         self._entropy, self._site, self._queued, self._tracer = entropy, site, queued, tracer
-        self._address = _address(registry.tables["User"].table)
         self._deliveries = RowInserter(table_of(EmailDelivery).table, _WRITTEN)
 
     def to_user(
         self, tx: Tx, template: Template, user: str, *, owner: str, notice: Notice | None = None
     ) -> None:
         """Queue a message to an account's stored address; `notice` holds additional facts."""
-        delivery = self._record(tx, template, self._stored_address(tx, user), owner)
+        delivery = self._record(tx, template, email_of(tx, user), owner)
         arguments = "" if notice is None else msgspec.json.encode(notice).decode()
         self._enqueue(tx, delivery, template, user=user, arguments=arguments)
 
@@ -102,12 +91,9 @@ class MailQueue:
         """Record a message whose link the request returns itself, without a job (A-196).
 
         The log line follows the commit."""
-        recipient = self._stored_address(tx, user)
+        recipient = email_of(tx, user)
         self._record(tx, template, recipient, owner, sent=tx.now)
         tx.after_commit(lambda: log.write(recipient, template.value, link))
-
-    def _stored_address(self, tx: Tx, user: str) -> str:
-        return str(tx.scalar(self._address, user=user) or "")
 
     def _record(
         self, tx: Tx, template: Template, recipient: str | None, owner: str, sent: int | None = None
@@ -160,56 +146,48 @@ class _Recipient:
         return not self.has_password if template is Template.INVITATION else self.has_password
 
 
-class _MailStatements(NamedTuple):
-    by_user: Statement
-    hears_of_webhooks: Statement
-    recipient: Statement
-    address: Statement
-    delete: Statement
-    settle: Statement
-
-
-@lru_cache(STATEMENT_CACHE_SIZE)
-def _statements(
-    users: sa.Table, roles: sa.Table, scopes: sa.Table, deliveries: sa.Table
-) -> _MailStatements:
-    u = users.c
-    d = deliveries.c
-    key: sa.BindParameter[Any] = sa.bindparam("key")
-    # Locked: a link must not go to an address that is just being replaced.
-    account = sa.select(u.name, u.email, u.fullName).with_for_update(key_share=True, of=users)
-    by_user = Statement(account.where(u.name == key, u.enabled == 1))
-    about_webhooks = _may_hear_of_webhooks(users, roles, scopes)
-    hears_of_webhooks = Statement(sa.select(u.name).where(u.name == key, about_webhooks))
-    recipient = Statement(sa.select(d.recipient).where(d.name == key))
-    address = Statement(
-        sa.update(deliveries).where(d.name == key).values(recipient=sa.bindparam("email"))
+_USERS: Final = table_of(User).table
+_U: Final = _USERS.c
+_R: Final = table_of(HasRole).table.c
+_S: Final = table_of(UserPermission).table.c
+_W: Final = table_of(Webhook).table.c
+_MAILS: Final = table_of(EmailDelivery).table
+_KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
+_IS_MAIL: Final = _MAILS.c.name == _KEY
+# Locked: a link must not go to an address that is just being replaced.
+_RECIPIENT: Final = Statement(
+    sa.select(_U.name, _U.email, _U.fullName)
+    .where(_U.name == _KEY, _U.enabled == 1)
+    .with_for_update(key_share=True, of=_USERS)
+)
+_MANAGES: Final = sa.exists().where(
+    _R.parent == _U.name, _R.parenttype == "User", _R.role == SYSTEM_MANAGER
+)
+_OWNS_A_WEBHOOK: Final = sa.exists().where(_W.owner == _U.name)
+# B-340: System Managers and owners of Webhooks, without access scopes.
+_HEARS_OF_WEBHOOKS: Final = Statement(
+    sa.select(_U.name).where(
+        _U.name == _KEY,
+        ~sa.exists().where(_S.user == _U.name),
+        sa.or_(_MANAGES, _OWNS_A_WEBHOOK),
     )
-    delete = Statement(sa.delete(deliveries).where(d.name == key))
-    outcome: dict[str, Any] = {n: sa.bindparam(n) for n in _OUTCOME}
-    settle = Statement(sa.update(deliveries).where(d.name == key).values(outcome))
-    return _MailStatements(by_user, hears_of_webhooks, recipient, address, delete, settle)
-
-
-def _may_hear_of_webhooks(
-    users: sa.Table, roles: sa.Table, scopes: sa.Table
-) -> sa.ColumnElement[bool]:
-    """Return the condition for accounts that get mails about Webhooks (B-340): System Managers and
-    owners of Webhooks, without access scopes."""
-    name, r, webhooks = users.c.name, roles.c, table_of(Webhook).table.c
-    manages = sa.exists().where(r.parent == name, r.parenttype == "User", r.role == SYSTEM_MANAGER)
-    owns = sa.exists().where(webhooks.owner == name)
-    return sa.and_(~sa.exists().where(scopes.c.user == name), sa.or_(manages, owns))
+)
+_STORED_RECIPIENT: Final = Statement(sa.select(_MAILS.c.recipient).where(_IS_MAIL))
+_SET_RECIPIENT: Final = Statement(
+    sa.update(_MAILS).where(_IS_MAIL).values(recipient=sa.bindparam("email"))
+)
+_DELETE: Final = Statement(sa.delete(_MAILS).where(_IS_MAIL))
+_SETTLE: Final = Statement(
+    sa.update(_MAILS).where(_IS_MAIL).values({n: sa.bindparam(n) for n in _OUTCOME})
+)
 
 
 class MailComposer:
     """Composes messages from their jobs and records their results."""
 
-    def __init__(self, registry: Registry, links: Links, site: str) -> None:
+    def __init__(self, links: Links, site: str) -> None:
         """`site` is the site's name."""
         self._links, self._site = links, site
-        names = ("User", "Has Role", USER_PERMISSION, "Email Delivery")
-        self._sql = _statements(*(registry.tables[name].table for name in names))
 
     def prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
         """Return the message to send, with its link; None if it has no recipient.
@@ -221,7 +199,7 @@ class MailComposer:
         if recipient is None or not self._gets(tx, recipient, template):
             self._withdraw(tx, job)
             return None
-        tx.run(self._sql.address, key=job.subject, email=recipient.email)
+        tx.run(_SET_RECIPIENT, key=job.subject, email=recipient.email)
         try:
             return render(template, self._values(tx, template, recipient, _notice(job)))
         except UnsafeHeaderError:
@@ -247,7 +225,7 @@ class MailComposer:
         return recorded
 
     def _find_recipient(self, tx: Tx, job: LeasedJob) -> _Recipient | None:
-        row = tx.one(self._sql.by_user, key=job.user)
+        row = tx.one(_RECIPIENT, key=job.user)
         if row is None:
             return None
         # After the lock, in a statement of its own: PostgreSQL reads other tables of a statement
@@ -263,14 +241,14 @@ class MailComposer:
             return False
         if template not in _ABOUT_WEBHOOKS:
             return True
-        return tx.one(self._sql.hears_of_webhooks, key=recipient.user) is not None
+        return tx.one(_HEARS_OF_WEBHOOKS, key=recipient.user) is not None
 
     def _withdraw(self, tx: Tx, job: LeasedJob) -> None:
         """Reject a message; one that never had a recipient is dropped silently."""
-        if tx.scalar(self._sql.recipient, key=job.subject):
+        if tx.scalar(_STORED_RECIPIENT, key=job.subject):
             raise MailRefused("withdrawn: the account may no longer receive this message.")
         if jobs.finish(tx, job.id, job.lease):
-            tx.run(self._sql.delete, key=job.subject)
+            tx.run(_DELETE, key=job.subject)
 
     def _values(
         self, tx: Tx, template: Template, recipient: _Recipient, notice: Notice
@@ -296,7 +274,7 @@ class MailComposer:
         sent: int | None,
     ) -> None:
         tx.run(
-            self._sql.settle,
+            _SETTLE,
             key=job.subject,
             status=status.value,
             attempts=attempts,

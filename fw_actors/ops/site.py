@@ -261,12 +261,12 @@ def _assembled(
 ) -> Site:
     """Put the parts together; nothing is read or written yet."""
     vault = VaultCipher(config.secrets.key, entropy)
-    accounts = Accounts(registry)
+    accounts = Accounts()
     subscriptions = SubscriptionCache(shared)
     audit = AuditLog(entropy)
     mail_queued = partial(recorded, mail_queue.QUEUE)
-    mails = MailQueue(registry, entropy, config.site.name, mail_queued, tracer)
-    api_keys = ApiKeys(registry, entropy, audit)
+    mails = MailQueue(entropy, config.site.name, mail_queued, tracer)
+    api_keys = ApiKeys(entropy, audit)
     passwords = Passwords(mails, api_keys, audit, key, config.auth.session_idle_days)
     new_passwords = NewPasswords(hasher, passwords, audit)
     publisher, custom = _event_recorders(config, registry, subscriptions, entropy, recorded, tracer)
@@ -281,7 +281,7 @@ def _assembled(
         ),
         WebhookOwners(),
         OutageEnds(notices),  # before HealthRenames, which drops the row of a deleted Webhook
-        AccountRenames(registry),
+        AccountRenames(registry.roles()),
         JobsOfUsers(),
         DeliveryRenames(subscriptions),
         NamesOfDeletedWebhooks(),
@@ -295,7 +295,7 @@ def _assembled(
     documents = Documents(registry, vault, entropy, observers, errors.note)
     replays = Replays(audit, partial(recorded, events.QUEUE))
     pauses = Pauses(audit, partial(recorded, events.QUEUE))
-    cancellations = Cancellations(registry, audit, entropy, partial(recorded, events.QUEUE))
+    cancellations = Cancellations(audit, entropy, partial(recorded, events.QUEUE))
     bulk = BulkReplays(replays, audit, entropy, partial(recorded, replay.REPLAYS))
     enqueue = JobRecorder(partial(recorded, queued_jobs.APP_QUEUE), tracer)
     context = SiteContext(
@@ -359,7 +359,7 @@ def _rules_of_users(
     return (
         LastManagerRule(),
         accounts,
-        LinkRules(registry),
+        LinkRules(),
         api_keys,
         ScopeRules(registry),
         ScopeReferences(audit),

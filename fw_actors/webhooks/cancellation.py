@@ -16,7 +16,6 @@ import sqlalchemy as sa
 from fw_actors.documents.core import WebhookDelivery, missing_delivery
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import require_administering
-from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConflictError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog
@@ -97,14 +96,8 @@ class CancelledDeliveries(NamedTuple):
 class Cancellations:
     """Cancels waiting deliveries in the caller's transactions; calls `recorded` after commits."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        audit: AuditLog,
-        entropy: Entropy,
-        recorded: Callable[[], None],
-    ) -> None:
-        self._deliveries = Deliveries(registry, _NO_BACKOFF)
+    def __init__(self, audit: AuditLog, entropy: Entropy, recorded: Callable[[], None]) -> None:
+        self._deliveries = Deliveries(_NO_BACKOFF)
         self._audit, self._entropy, self._recorded = audit, entropy, recorded
 
     def cancel(self, fw: Fw, delivery: str) -> DeliveryStatus | PermissionDeniedError:

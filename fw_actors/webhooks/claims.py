@@ -21,10 +21,9 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_TIMEOUT, Webhook
+from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_TIMEOUT, Webhook, WebhookDelivery
 from fw_actors.documents.doctype import ROW_ID
-from fw_actors.documents.registry import Registry
-from fw_actors.documents.tables import stored_number, valid_number
+from fw_actors.documents.tables import stored_number, table_of, valid_number
 from fw_actors.errors import ValidationError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.delivery import LEASE_MARGIN_SECONDS
@@ -266,22 +265,17 @@ class ClaimLimits(Protocol):
 class DeliveryClaims:
     """Claims due deliveries of the `webhook` queue, and reads the leased ones."""
 
-    def __init__(self, registry: Registry, *, traced: bool = False, packed: bool = True) -> None:
+    def __init__(self, *, traced: bool = False, packed: bool = True) -> None:
         """`traced`: also read the trace contexts of events. `packed`: read all rows as one."""
-        statements = _statements(
-            registry.tables["Webhook"].table,
-            registry.tables["Webhook Delivery"].table,
-            traced,
-            packed,
-        )
-        self._statements, self.leased_rows = statements, statements.leased_rows
-        self._registry, self._traced, self._packed = registry, traced, packed
+        self._statements = _statements(traced, packed)
+        self.leased_rows = self._statements.leased_rows
+        self._traced, self._packed = traced, packed
         self._paced = PacedClaims()
 
     @cached_property
     def row_by_row(self) -> DeliveryClaims:
         """Claims the same deliveries without packed rows."""
-        return DeliveryClaims(self._registry, traced=self._traced, packed=False)
+        return DeliveryClaims(traced=self._traced, packed=False)
 
     def warm_up_claims(self, tx: Tx) -> None:
         """Run the statements of a claim over no rows."""
@@ -473,33 +467,35 @@ class _ClaimStatements(NamedTuple):
     payload: Statement
 
 
+_WEBHOOKS: Final = table_of(Webhook).table
+_W: Final = _WEBHOOKS.c
+_DELIVERIES: Final = table_of(WebhookDelivery).table
+_D: Final = _DELIVERIES.c
+
+
 @lru_cache(STATEMENT_CACHE_SIZE)  # by the Dispatcher, trials and cancellations
-def _statements(
-    webhooks: sa.Table, deliveries: sa.Table, traced: bool, packed: bool
-) -> _ClaimStatements:
+def _statements(traced: bool, packed: bool) -> _ClaimStatements:
     head = heads_of(sa.literal(QUEUE)).limit(WEBHOOKS_PER_READ).subquery("head")
     other = heads_of(sa.literal(QUEUE), sa.bindparam("after", type_=sa.Text())).subquery("other")
     names = JsonRows("names")
     # Raw SQL may have stored anything: one bad row must not stop the claims for all others.
     read = (
-        stored_number(webhooks.c.enabled),
-        sa.func.coalesce(PlainText(webhooks.c.url), ""),
+        stored_number(_W.enabled),
+        sa.func.coalesce(PlainText(_W.url), ""),
         valid_number(Webhook, "timeout"),
-        PlainText(webhooks.c.secret),
-        sa.func.coalesce(PlainText(webhooks.c[ROW_ID]), ""),
+        PlainText(_W.secret),
+        sa.func.coalesce(PlainText(_W[ROW_ID]), ""),
         sa.case(
-            (webhooks.c.paused_since.is_(None), NOT_PAUSED),
-            else_=sa.func.coalesce(stored_number(webhooks.c.paused_until), UNTIL_RESUMED),
+            (_W.paused_since.is_(None), NOT_PAUSED),
+            else_=sa.func.coalesce(stored_number(_W.paused_until), UNTIL_RESUMED),
         ),
-        PlainText(webhooks.c.old_secret),
-        stored_number(webhooks.c.old_secret_until),
+        PlainText(_W.old_secret),
+        stored_number(_W.old_secret_until),
         valid_number(Webhook, "rate_limit"),
-        PlainText(webhooks.c.client_certificate),
-        sa.case((webhooks.c.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
+        PlainText(_W.client_certificate),
+        sa.case((_W.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
     )
-    is_its_webhook = sa.and_(
-        webhooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now")
-    )
+    is_its_webhook = sa.and_(_W.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
     key: sa.BindParameter[str] = sa.bindparam("key")
 
     def packable(*columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
@@ -507,19 +503,19 @@ def _statements(
 
     return _ClaimStatements(
         Statement(
-            packable(head.c.next_at, head.c.partition, webhooks.c.name, *read).select_from(
-                head.outerjoin(webhooks, is_its_webhook)
+            packable(head.c.next_at, head.c.partition, _W.name, *read).select_from(
+                head.outerjoin(_WEBHOOKS, is_its_webhook)
             )
         ),
         Statement(packable(other.c.next_at, other.c.partition).select_from(other)),
         Statement(
-            packable(webhooks.c.name, *read).where(
-                webhooks.c.name.in_(sa.select(names.whole(str)).select_from(names.table))
+            packable(_W.name, *read).where(
+                _W.name.in_(sa.select(names.whole(str)).select_from(names.table))
             )
         ),
-        Statement(sa.select(*read).where(webhooks.c.name == key)),
-        _leased_rows(deliveries, traced=traced, packed=packed),
-        Statement(sa.select(TextBytes(deliveries.c.payload)).where(deliveries.c.name == key)),
+        Statement(sa.select(*read).where(_W.name == key)),
+        _leased_rows(traced=traced, packed=packed),
+        Statement(sa.select(TextBytes(_D.payload)).where(_D.name == key)),
     )
 
 
@@ -537,32 +533,32 @@ _OF_LEASES: Final = _LEASES.table.outerjoin(
 _JOBS_OF: Final = Statement(sa.select(JOB.c.id).select_from(_OF_LEASES))
 
 
-def _leased_rows(deliveries: sa.Table, *, traced: bool, packed: bool) -> Statement:
+def _leased_rows(*, traced: bool, packed: bool) -> Statement:
     """Select the leased jobs with their payloads.
 
     If packed, as one row: with the payloads that are short, and the numbers of jobs, of deliveries
     and of short payloads.
     """
-    job, d = JOB.c, deliveries.c
-    payload = sa.func.coalesce(d.payload, "")  # null only if written by raw SQL
+    job = JOB.c
+    payload = sa.func.coalesce(_D.payload, "")  # null only if written by raw SQL
     columns = (
         job.partition,
         job.deaths,
         job.attempts,
         job.created,
-        d.name,
-        sa.func.coalesce(stored_number(d.attempts), 0),
-        sa.func.coalesce(stored_number(d.max_attempts), 0),
-        sa.func.coalesce(PlainText(d.status), ""),
+        _D.name,
+        sa.func.coalesce(stored_number(_D.attempts), 0),
+        sa.func.coalesce(stored_number(_D.max_attempts), 0),
+        sa.func.coalesce(PlainText(_D.status), ""),
         sa.case((job.ordering_key.is_not(None), 1), else_=0),
-        *((PlainText(d.trace_context),) if traced else ()),
+        *((PlainText(_D.trace_context),) if traced else ()),
     )
-    source = _OF_LEASES.outerjoin(deliveries, d.name == job.subject)
+    source = _OF_LEASES.outerjoin(_DELIVERIES, _D.name == job.subject)
     short = sa.case((Octets(payload) <= MAX_INLINE_BYTES, payload))
     if not packed:
         rows = sa.select(job.id, TextBytes(short), *columns).where(job.id.is_not(None))
         return Statement(rows.select_from(source))
-    counts = (sa.func.count(), sa.func.count(d.name), sa.func.count(short))
+    counts = (sa.func.count(), sa.func.count(_D.name), sa.func.count(short))
     return Statement(sa.select(FramedRows(job.id, short, *columns), *counts).select_from(source))
 
 

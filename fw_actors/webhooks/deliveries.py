@@ -27,7 +27,6 @@ from fw_actors.documents.core import BY_DOCUMENT, Webhook, WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
-from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import DuplicateError
 from fw_actors.http import Times
@@ -184,7 +183,6 @@ class Deliveries(DeliveryClaims):
 
     def __init__(
         self,
-        registry: Registry,
         backoff: Backoff,
         worker: str = "",
         *,
@@ -192,10 +190,9 @@ class Deliveries(DeliveryClaims):
         packed: bool = True,
     ) -> None:
         """`worker` names the process in recorded attempts; the others are of `DeliveryClaims`."""
-        super().__init__(registry, traced=traced, packed=packed)
-        table = registry.tables["Webhook Delivery"].table
+        super().__init__(traced=traced, packed=packed)
         self._backoff = backoff
-        self._settle, self._lost = _statements(table, worker or NO_ITEM)
+        self._settle, self._lost = _statements(worker or NO_ITEM)
 
     @property
     def max_wait_seconds(self) -> float:
@@ -308,8 +305,12 @@ class Deliveries(DeliveryClaims):
         return released
 
 
+_DELIVERIES: Final = table_of(WebhookDelivery).table
+_D: Final = _DELIVERIES.c
+
+
 @lru_cache(STATEMENT_CACHE_SIZE)
-def _statements(deliveries: sa.Table, worker: str) -> tuple[Statement, Statement]:
+def _statements(worker: str) -> tuple[Statement, Statement]:
     """Return the statement that writes outcomes, and the one that finds lost leases."""
     settled = JsonRows("settled")
     held = held_of(
@@ -317,8 +318,8 @@ def _statements(deliveries: sa.Table, worker: str) -> tuple[Statement, Statement
         **{name: settled.item(at, COLUMNS[name]) for at, name in enumerate(COLUMNS, _FIRST)},
     ).c
     settle = Statement(
-        sa.update(deliveries)
-        .where(deliveries.c.name == held.subject)
+        sa.update(_DELIVERIES)
+        .where(_D.name == held.subject)
         .values(
             {name: held[name] for name in COLUMNS}
             | {
@@ -376,7 +377,6 @@ def _release_followers(
 
 
 _W: Final = table_of(Webhook).table.c
-_D: Final = table_of(WebhookDelivery).table.c
 _OLD: Final[sa.BindParameter[Any]] = sa.bindparam("old")
 _NEW: Final[sa.BindParameter[Any]] = sa.bindparam("new")
 

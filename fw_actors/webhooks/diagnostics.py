@@ -16,10 +16,9 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors import __version__
-from fw_actors.documents.core import Webhook, missing_delivery
+from fw_actors.documents.core import Webhook, WebhookDelivery, missing_delivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import ValidationError
 from fw_actors.http import NetworkError, Sender, Times, parse_endpoint
@@ -65,12 +64,12 @@ _WEBHOOKS: Final = table_of(Webhook).table.c
 _FORMER: Final = Statement(sa.select(_WEBHOOKS.former_delivery).where(_WEBHOOKS.name == _NAME))
 
 
-def waiting_delivery(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
+def waiting_delivery(tx: Tx, delivery: str) -> WaitingDelivery:
     """Return the facts about a waiting delivery. Raises: NotFoundError."""
-    row = registry.tables["Webhook Delivery"].fetch(tx, delivery)
+    row = table_of(WebhookDelivery).fetch(tx, delivery)
     if row is None:
         raise missing_delivery(delivery)
-    webhook = registry.tables["Webhook"].fetch(tx, row["webhook"])
+    webhook = table_of(Webhook).fetch(tx, row["webhook"])
     if webhook is not None and delivery <= (tx.scalar(_FORMER, key=row["webhook"]) or ""):
         webhook = None  # it has the name of the deleted one to which the delivery belongs
     job = tx.one(_JOB, key=delivery) or (0, None, None, 0, "", None)
@@ -161,7 +160,7 @@ class TestEventSender:
 
     def __init__(self, site: Site, sender: Sender) -> None:
         self._site, self._sender = site, sender
-        self._deliveries = Deliveries(site.registry, _NO_WAITS)
+        self._deliveries = Deliveries(_NO_WAITS)
         self._keys = SigningKeys(site.vault)
         self._ids = DeliveryIds(site.entropy.bytes)
 
@@ -337,7 +336,7 @@ def delivery_report(fw: Fw, delivery: str) -> DeliveryReport:
     return DeliveryReport(
         delivery,
         str(doc.payload or ""),
-        waiting_delivery(fw.tx, fw.documents.registry, delivery),
+        waiting_delivery(fw.tx, delivery),
         attempts_of(fw.tx, delivery),
         doc.erased,
     )

@@ -123,7 +123,7 @@ def access(
         idle_seconds=_IDLE_SECONDS,
         mailbox=lockout_mailbox(site.config.auth.max_login_attempts),
     )
-    links = Links(site.registry, site.config.auth, site.entropy, deps.url)
+    links = Links(site.config.auth, site.entropy, deps.url)
     recovery, invitation = _link_uses(deps, links)
     gateway = Gateway(
         site=site,
@@ -180,7 +180,7 @@ def delivering(deps: ServiceDependencies) -> Sequence[ChildSpec]:
     site, ops = deps.site, deps.site.config.ops
     backoff = Backoff(ops.backoff_seconds, ops.backoff_cap_seconds)
     traced = site.tracer is not None
-    deliveries = Deliveries(site.registry, backoff, worker=process_name(), traced=traced)
+    deliveries = Deliveries(backoff, worker=process_name(), traced=traced)
     attempts = AttemptsInFlight(deps.runtime.ref(DISPATCHER))
     dependencies = _delivery_dependencies(deps, deliveries, attempts)
     pool = KeyedPool(
@@ -243,8 +243,8 @@ def mailing(deps: ServiceDependencies) -> Sequence[ChildSpec]:
     """Return the Mailer and the runner of app jobs. Raises: ConfigurationError."""
     site, config = deps.site, deps.site.config
     backoff = Backoff(config.ops.backoff_seconds, config.ops.backoff_cap_seconds)
-    links = Links(site.registry, config.auth, site.entropy, deps.url)
-    composer = MailComposer(site.registry, links, config.site.name)
+    links = Links(config.auth, site.entropy, deps.url)
+    composer = MailComposer(links, config.site.name)
     transport = deps.transport or transport_of(deps)
     return (
         actor_child(

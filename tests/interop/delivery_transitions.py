@@ -22,7 +22,7 @@ class DeliveryTransitions:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.deliveries = Deliveries(site.registry, Backoff(30.0, 3600.0))
+        self.deliveries = Deliveries(Backoff(30.0, 3600.0))
 
     async def lease_new(self, events: int = 1, **more: Any) -> list[LeasedDelivery]:
         """Make a Webhook and deliveries about one Customer, and lease them."""

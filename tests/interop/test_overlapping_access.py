@@ -64,7 +64,7 @@ async def test_overlapping_charges_of_full_bucket_share_one_budget(
 async def test_link_use_during_password_change_is_refused(site: Site, overlap: Overlap) -> None:
     """A new password ends the links (A-194); a link in use waits, and does not hold it up."""
     await add_account(site, "ada")
-    links = Links(site.registry, site.config.auth, site.entropy, "https://x.test")
+    links = Links(site.config.auth, site.entropy, "https://x.test")
     throttle = RecoveryThrottle(site.config.auth, site.entropy, site.installation_key)
     use = LinkUse(site.store, site.hasher, links, site.passwords, throttle, site.audit, site.handle)
     minted = await site.store.write(partial(links.mint, kind=LinkKind.RECOVERY, user="ada"))

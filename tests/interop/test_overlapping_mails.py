@@ -44,7 +44,7 @@ async def test_mail_prepared_beside_end_of_its_account_does_not_deadlock(
 ) -> None:
     """An account is locked before its jobs, as a deletion and a rename do (B-430)."""
     await site.write("Administrator", lambda fw: add_user(fw, "ida", "ida@x.test"))
-    links = Links(site.registry, site.config.auth, site.entropy, "https://x.test")
+    links = Links(site.config.auth, site.entropy, "https://x.test")
 
     def queue(tx: Tx) -> LeasedJob:
         site.mail_queue.to_user(tx, Template.INVITATION, "ida", owner="Administrator")
@@ -67,7 +67,7 @@ async def test_mail_prepared_beside_end_of_its_account_does_not_deadlock(
     store: Any = OverlappedStore(overlap, partial(site.write, "Administrator", end))
     transport = RecordingTransport(outcomes=[TimeoutError()])
     mailer = Mailer(
-        store, MailComposer(site.registry, links, "site"), transport, Backoff(30.0, 3600.0),
+        store, MailComposer(links, "site"), transport, Backoff(30.0, 3600.0),
         site.config.scrubber,
     )  # fmt: skip
     with pytest.raises(TimeoutError):

@@ -340,7 +340,7 @@ async def test_revocation_during_rename_of_the_account_is_not_found(
 async def test_overlapping_links_leave_one_valid_token(site: Site, overlap: Overlap) -> None:
     """A new link ends the older ones of the same user and kind (A-193)."""
     await add_account(site, "ada")
-    links = Links(site.registry, site.config.auth, site.entropy, "https://desk.example")
+    links = Links(site.config.auth, site.entropy, "https://desk.example")
     mint = partial(links.mint, kind=LinkKind.RECOVERY, user="ada")
     await overlap(mint, partial(site.store.write, mint))
     (count,) = await site.store.read(lambda tx: tx.raw("SELECT count(*) AS tokens FROM fw_token"))
@@ -440,7 +440,7 @@ async def test_invitation_resend_during_first_password_is_refused(
     """A resend to an account with a password is 409 (A-235)."""
     await site.write("Administrator", lambda fw: add_user(fw, "eve", "eve@x.test", "", (), None))
     hashed = await site.hash_password(PASSWORD, "eve", "eve@x.test")
-    links = Links(site.registry, site.config.auth, site.entropy, "https://desk.example")
+    links = Links(site.config.auth, site.entropy, "https://desk.example")
     by_mail = LinkMail(links, site.mail_queue, None)
     _, refusal = await overlap(
         lambda tx: set_password(tx, "eve", hashed),
@@ -534,8 +534,8 @@ async def test_overlapping_first_password_prevents_an_invitation_link(
 ) -> None:
     """A mail that waits for the account sees the password set meanwhile (A-194)."""
     await site.write("Administrator", lambda fw: add_user(fw, "ida", "ida@x.test"))
-    links = Links(site.registry, site.config.auth, site.entropy, "https://x.test")
-    composer = MailComposer(site.registry, links, "site")
+    links = Links(site.config.auth, site.entropy, "https://x.test")
+    composer = MailComposer(links, "site")
     job = LeasedJob(
         id=1, queue="mail", partition="", subject="none", function="invitation", user="ida",
         lease="x",

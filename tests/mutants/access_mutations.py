@@ -188,8 +188,8 @@ ACCESS: Final = (
     Mutation(
         "a session never expires",
         "fw_actors/access/sessions.py",
-        '.where(SESSION.c.expires > sa.bindparam("now"), users',
-        '.where(sa.bindparam("now") > 0, users',
+        '.where(SESSION.c.expires > sa.bindparam("now"), _USERS',
+        '.where(sa.bindparam("now") > 0, _USERS',
         "tests/fw_actors/access/test_sessions.py",
     ),
     Mutation(

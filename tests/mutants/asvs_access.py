@@ -252,8 +252,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a session stays valid after its days",
         _SESSIONS,
-        '.where(SESSION.c.expires > sa.bindparam("now"), users.c.enabled == 1)',
-        '.where(SESSION.c.expires + 10**12 > sa.bindparam("now"), users.c.enabled == 1)',
+        '.where(SESSION.c.expires > sa.bindparam("now"), _USERS.c.enabled == 1)',
+        '.where(SESSION.c.expires + 10**12 > sa.bindparam("now"), _USERS.c.enabled == 1)',
         "tests/fw_actors/access/test_sessions.py::test_session_ends_after_its_days",
     ),
     Mutation(

@@ -94,7 +94,7 @@ class AccessWork:
         email = f"{name}@mail.example"
 
         async def work(up: NodeProcess) -> Any:
-            links = Links(up.site.registry, up.site.config.auth, up.site.entropy, "https://s.test")
+            links = Links(up.site.config.auth, up.site.entropy, "https://s.test")
             mail = LinkMail(links, up.site.mail_queue, None)
             return await up.gateway.write(MANAGER, lambda fw: invite(fw, mail, email, name))
 

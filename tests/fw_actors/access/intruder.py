@@ -42,7 +42,7 @@ class Intruder:
 
     def __post_init__(self) -> None:
         self._start = self.acting
-        self._links = Links(self.site.registry, self.site.config.auth, self.site.entropy, "x:/")
+        self._links = Links(self.site.config.auth, self.site.entropy, "x:/")
         self._mail = LinkMail(self._links, self.site.mail_queue, LogTransport(RecordingLog()))
 
     def run(self, calls: list[Callable[[Intruder], None]]) -> None:

@@ -30,7 +30,7 @@ async def user(site: VirtualSite, name: str, **fields: Any) -> str:
 
 
 def states_of(site: VirtualSite, idle_days: int = 0) -> AccountStates:
-    return AccountStates(site.site.registry, site.site.installation_key, idle_days)
+    return AccountStates(site.site.installation_key, idle_days)
 
 
 async def state(site: VirtualSite, name: str, idle_days: int = 0) -> AccountState:

@@ -184,7 +184,7 @@ async def test_account_deletion_ends_links_of_its_user_only(site: VirtualSite) -
     """The link tokens of a deleted User are deleted (A-21): they would set the password of another
     account that is given its name."""
     opened = site.site
-    links = Links(opened.registry, opened.config.auth, opened.entropy, "https://x.test")
+    links = Links(opened.config.auth, opened.entropy, "https://x.test")
     for name in ("ada", "bob"):
         await site.add_account(name)
         for kind in LinkKind:

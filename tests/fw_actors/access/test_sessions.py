@@ -28,7 +28,7 @@ async def begin(site: VirtualSite, sid: str = "a sid", days: int = 30, **values:
 
 
 async def live(site: VirtualSite, sid: str = "a sid", idle_days: int = 0) -> LiveSession:
-    found = Sessions(site.site.registry, idle_days)
+    found = Sessions(idle_days)
     return await site.site.store.read(lambda tx: found.live(tx, sid))
 
 

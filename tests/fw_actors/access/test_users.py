@@ -79,7 +79,7 @@ async def test_end_of_a_session_requires_a_system_manager_within_its_scopes(
     """As for all sessions of an account (A-290, A-321)."""
     await hire_managers(site)
     opened = site.site
-    links = Links(opened.registry, opened.config.auth, opened.entropy, "https://fw.example.test")
+    links = Links(opened.config.auth, opened.entropy, "https://fw.example.test")
     users = UserAdministration(opened, links, RecordingLog())
 
     def end(fw: Any) -> None:

@@ -145,7 +145,7 @@ class DeliverySite:
 
     async def lease(self) -> LeasedDelivery:
         """Emit an event and lease its delivery in one transaction, before the Dispatcher can."""
-        deliveries = Deliveries(self.site.registry, Backoff(30.0, 3600.0))
+        deliveries = Deliveries(Backoff(30.0, 3600.0))
 
         def work(tx: Tx) -> LeasedDelivery:
             self.site.handle(tx, "Administrator").webhooks.emit("invoice.paid", {})
@@ -211,7 +211,6 @@ async def _actors(
 ) -> AsyncIterator[DeliverySite]:
     ops = site.config.ops
     deliveries = Deliveries(
-        site.registry,
         Backoff(ops.backoff_seconds, ops.backoff_cap_seconds),
         traced=site.tracer is not None,
     )

@@ -21,7 +21,7 @@ FAILED, SENT = DeliveryStatus.FAILED, DeliveryStatus.SENT
 
 async def facts(site: VirtualSite) -> StoreFacts:
     opened = site.site
-    return await opened.store.read(ConsoleFacts(opened.registry, opened.installation_key).read)
+    return await opened.store.read(ConsoleFacts(opened.installation_key).read)
 
 
 async def end(site: VirtualSite, delivery: str, **values: Any) -> None:

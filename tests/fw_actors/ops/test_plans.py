@@ -92,9 +92,7 @@ async def test_sign_in_attempt_reads_its_own_counter_only(site: VirtualSite) -> 
 async def test_lockouts_are_found_among_the_locked_counters_only(site: VirtualSite) -> None:
     """However many attempts an attack has made (H-200)."""
     opened = site.site
-    found = await plans_of(
-        site, locked_identifiers, ConsoleFacts(opened.registry, opened.installation_key).read
-    )
+    found = await plans_of(site, locked_identifiers, ConsoleFacts(opened.installation_key).read)
     assert unsought(found, fw_login_attempt="until") == []
 
 
@@ -105,8 +103,7 @@ async def test_first_deliveries_are_read_by_webhook(site: VirtualSite, leased: b
     await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     if leased:
         await ClaimingProcess(site).claim()
-    delivery = site.site.registry.tables["Webhook Delivery"].table.c
-    found = await plans_of(site, FirstDeliveries(delivery, leased=leased).read)
+    found = await plans_of(site, FirstDeliveries(leased=leased).read)
     assert unsought(found, fw_job="queue", doc_webhook_delivery="name") == []
     *_, jobs_of_webhook = [each for each in found if each.table == "fw_job"]
     assert jobs_of_webhook.sought >= {"queue", "partition"}, jobs_of_webhook.step
@@ -129,7 +126,7 @@ async def test_network_attempts_are_counted_by_their_index(site: VirtualSite) ->
 async def test_account_is_found_by_identifier_and_rights_by_name(
     site: VirtualSite,
 ) -> None:
-    accounts = Accounts(site.site.registry)
+    accounts = Accounts()
     found = await plans_of(
         site,
         lambda tx: accounts.find(tx, "wendy"),
@@ -152,7 +149,7 @@ async def test_account_is_found_by_identifier_and_rights_by_name(
 async def test_session_is_found_by_sid_hash_or_handle(
     site: VirtualSite,
 ) -> None:
-    live = Sessions(site.site.registry, 1)
+    live = Sessions(1)
     found = await plans_of(
         site,
         lambda tx: live.live(tx, "a sid"),
@@ -207,7 +204,7 @@ async def test_jobs_are_claimed_by_queue_and_settled_by_number(
 
 async def test_claim_and_outcomes_read_only_leased_deliveries(site: VirtualSite) -> None:
     """However many deliveries are finished or due."""
-    deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0))
+    deliveries = Deliveries(Backoff(30.0, 3600.0))
     await site.subscribe()
     await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     leased: list[Any] = []

@@ -51,7 +51,7 @@ class ClaimingProcess:
 
     def __init__(self, site: VirtualSite) -> None:
         self._store = site.site.store
-        self._deliveries = Deliveries(site.site.registry, Backoff(0.1, 0.1))
+        self._deliveries = Deliveries(Backoff(0.1, 0.1))
 
     async def claim(self, limit: int = 100) -> list[LeasedDelivery]:
         batch = await self._store.write(
@@ -99,7 +99,7 @@ class ScriptedDeliveries:
 
     def __init__(self, site: VirtualSite) -> None:
         self.site = site
-        self._deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0))
+        self._deliveries = Deliveries(Backoff(30.0, 3600.0))
 
     async def ended(self, *kinds: str, **fields: Any) -> str:
         """Make a delivery whose attempts have these endings; return its id."""

@@ -51,7 +51,7 @@ class ManualDispatcher:
 
     def __init__(self, site: VirtualSite, *, packed: bool = True) -> None:
         self.site = site
-        self.deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0), packed=packed)
+        self.deliveries = Deliveries(Backoff(30.0, 3600.0), packed=packed)
         self._tokens = 0
 
     async def emit(self, name: str = "note.shared") -> str:

@@ -189,7 +189,7 @@ async def test_outcome_with_lost_lease_records_no_attempt(
     """The outcome is dropped with all that it would have written (B-211)."""
     async with delivering(tmp_path, Receiver(["200"])) as post:
         await post.webhook()
-        deliveries = Deliveries(post.site.registry, Backoff(30.0, 3600.0))
+        deliveries = Deliveries(Backoff(30.0, 3600.0))
 
         def settle_too_late(fw: Any) -> Any:
             fw.webhooks.emit("invoice.paid", {})

@@ -61,9 +61,7 @@ async def test_cancel_is_recorded_after_earlier_attempts(site: VirtualSite) -> N
     ]  # fmt: skip
     words = [trigger_in_words(each.trigger, each.error, None) for each in history.attempts]
     assert words == ["cancelled", "event"]
-    found = await site.site.store.read(
-        lambda tx: waiting_delivery(tx, site.site.registry, delivery)
-    )
+    found = await site.site.store.read(lambda tx: waiting_delivery(tx, delivery))
     assert (found.attempts, found.cancelled) == (2, True)
     assert json.loads((await site.sql(EVENTS))[0][2])["previous_status"] == "Retrying"
 

@@ -234,7 +234,7 @@ async def test_leased_rows_are_equal_packed_and_row_by_row(site: VirtualSite) ->
         found = deliveries.leased(tx, leased.leases, leased.token)
         return deliveries.heads(tx), found.deliveries(), found.orphans
 
-    plain = Deliveries(site.site.registry, Backoff(30.0, 3600.0), packed=False)
+    plain = Deliveries(Backoff(30.0, 3600.0), packed=False)
     store = site.site.store
     one = await store.read(partial(read, deliveries=packed.deliveries))
     assert one == await store.read(partial(read, deliveries=plain))

@@ -17,7 +17,7 @@ async def test_claim_reads_leased_rows_by_indexes(tmp_path: Path) -> None:
         return accesses(fw.tx, lambda: claims.leased(fw.tx, [Lease("w", None, 1)], "token"))
 
     async with open_virtual_site(tmp_path) as site:
-        claims = DeliveryClaims(site.site.registry)
+        claims = DeliveryClaims()
         found = await site.do(seen)
     assert unsought(found, fw_job="partition", doc_webhook_delivery="name") == []
     assert all({"queue", "next_at"} <= each.sought for each in found if each.table == "fw_job")

@@ -24,7 +24,7 @@ async def emit(site: VirtualSite) -> str:
 
 async def read_facts(site: VirtualSite, delivery: str) -> WaitingDelivery:
     opened = site.site
-    return await opened.store.read(lambda tx: waiting_delivery(tx, opened.registry, delivery))
+    return await opened.store.read(lambda tx: waiting_delivery(tx, delivery))
 
 
 async def test_waiting_counts_earlier_deliveries_of_same_webhook(site: VirtualSite) -> None:

@@ -237,9 +237,7 @@ async def test_explain_names_delivery_that_blocks_order(site: VirtualSite) -> No
     await site.subscribe(ordering="document")
     first, second = await emit(site, "a", "a")
     await ClaimingProcess(site).claim()
-    found = await site.site.store.read(
-        lambda tx: explain(waiting_delivery(tx, site.site.registry, second), RUNS)
-    )
+    found = await site.site.store.read(lambda tx: explain(waiting_delivery(tx, second), RUNS))
     assert found.reason is WaitReason.ORDER
     assert first in found.text
 
@@ -260,7 +258,7 @@ async def test_ordered_claim_is_not_repeated_for_delivery_behind_one_in_flight(
     await emit(site, "a", "a")
     [first] = await ClaimingProcess(site).claim()
     await site.sql("UPDATE fw_job SET attempts = 1, next_at = created WHERE lease IS NULL")
-    deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0))
+    deliveries = Deliveries(Backoff(30.0, 3600.0))
     batch = await site.site.store.write(lambda tx: deliveries.claim(tx, FreeSlots(), "t"))
     assert (batch.leased, batch.next_at) == (None, first.lease_end)
 
@@ -291,7 +289,7 @@ async def test_claim_without_limits_runs_four_statements(site: VirtualSite) -> N
     """A claim finds due jobs, leases them, finds the next due time and reads the rows (B-313)."""
     await site.subscribe()
     await emit(site, "a", "a")
-    deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0))
+    deliveries = Deliveries(Backoff(30.0, 3600.0))
     ran = await site.site.store.write(
         lambda tx: statements_of(tx, lambda: deliveries.claim(tx, FreeSlots(), "t"))
     )

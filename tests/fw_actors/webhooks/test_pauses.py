@@ -41,7 +41,7 @@ async def resume(site: VirtualSite, webhook: str, user: str = "boss") -> Any:
 
 
 async def claim(site: VirtualSite) -> ClaimedBatch:
-    deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0))
+    deliveries = Deliveries(Backoff(30.0, 3600.0))
     return await site.site.store.write(lambda tx: deliveries.claim(tx, UnlimitedSlots(), "token"))
 
 
@@ -192,9 +192,7 @@ async def test_pause_is_shown_in_state_list_and_explanation(
 
     def explained(tx: Tx) -> tuple[Any, ...]:
         health = health_of(tx, [webhook], RUNS)[webhook]
-        explained = explain(
-            waiting_delivery(tx, site.site.registry, emitted["deliveries"][0]), RUNS
-        )
+        explained = explain(waiting_delivery(tx, emitted["deliveries"][0]), RUNS)
         return health.state, health.paused_until, explained.reason, explained.due_at
 
     found = await site.site.store.read(explained)

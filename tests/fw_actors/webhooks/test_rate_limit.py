@@ -25,7 +25,7 @@ class ClaimingNode:
 
     def __init__(self, site: VirtualSite) -> None:
         self._site = site
-        self._deliveries = Deliveries(site.site.registry, Backoff(30.0, 3600.0))
+        self._deliveries = Deliveries(Backoff(30.0, 3600.0))
         self.times: list[float] = []
 
     async def claim(self) -> ClaimedBatch:
@@ -168,9 +168,7 @@ async def test_explain_names_rate_limit_of_webhook(site: VirtualSite) -> None:
     [delivery] = await emit(site, 1)
 
     def explained(tx: Tx) -> object:
-        return explain(
-            waiting_delivery(tx, site.site.registry, delivery), ServiceState(running=True)
-        )
+        return explain(waiting_delivery(tx, delivery), ServiceState(running=True))
 
     found = await site.site.store.read(explained)
     assert found.reason is WaitReason.SLOT  # type: ignore[attr-defined]
