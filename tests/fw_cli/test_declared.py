@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fw_actors.ops.declared_state import HIDDEN
 from tests.fw_cli.conftest import CommandLine
 
 SITE = """
@@ -27,6 +28,7 @@ secret = "FW_SECRET_CRM"
 
 [users.ann]
 email = "ann@x.test"
+fullName = "Ann"
 roles = ["Clerk", "Event Publisher"]
 
 [users.bob]
@@ -61,6 +63,7 @@ def test_apply_creates_declared_site_once(fw: CommandLine, site: Path) -> None:
     assert fw.done("apply", "site.toml") == "nothing to change\n", "and nothing to confirm"
     ann, bob = fw.json("user", "list", "--json")
     assert (ann["roles"], bob["enabled"]) == (["Clerk", "Event Publisher"], False)
+    assert (ann["fullName"], bob["fullName"]) == ("Ann", "")
     crm, erp = fw.json("webhooks", "show", "--json")
     assert (crm["name"], crm["timeout"], crm["events"]) == ("crm", 20, "User saved")
     assert erp["events"] == "invoice.paid"
@@ -86,6 +89,24 @@ def test_diff_lists_only_differences(fw: CommandLine, site: Path) -> None:
     assert fw.run("diff", "site.toml", "--exit-code").exit_code == 0
     (crm,) = (row for row in fw.json("webhooks", "show", "--json") if row["name"] == "crm")
     assert crm["title"] == "CRM"
+
+
+def test_diff_shows_whether_a_secret_is_new_or_replaced(fw: CommandLine, site: Path) -> None:
+    def secrets() -> list[tuple[str, object, object]]:
+        changes = fw.json("diff", "site.toml", "--json")["changes"]
+        fields = [(each["name"], field) for each in changes for field in each["fields"]]
+        return [(n, f["old"], f["new"]) for n, f in fields if f["field"] == "secret"]
+
+    assert secrets() == [("erp", None, HIDDEN), ("crm", None, HIDDEN)]
+    fw.done("apply", "site.toml", "--yes")
+    fw.environ["FW_SECRET_ERP"] = "second-secret-of-erp"
+    assert secrets() == [("erp", HIDDEN, HIDDEN)]
+
+
+def test_diff_refuses_wrong_type_for_stored_webhook(fw: CommandLine, site: Path) -> None:
+    fw.done("apply", "site.toml", "--yes")
+    refused = refusal(fw, {"webhooks": {"crm": {"timeout": "1"}}})
+    assert "webhooks.crm: timeout must be a whole number" in refused
 
 
 def test_apply_replaces_scopes_by_declared_scopes(fw: CommandLine, site: Path) -> None:

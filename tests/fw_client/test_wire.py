@@ -156,9 +156,22 @@ def test_retry_after_that_is_no_number_is_unknown(text: str) -> None:
     assert error.retry_after is None
 
 
-def test_sign_in_without_cookie_raises_unexpected_answer() -> None:
+@pytest.mark.parametrize("headers", [{"set-cookie": "x=1"}, {}])
+def test_sign_in_without_cookie_raises_unexpected_answer(headers: dict[str, str]) -> None:
     with pytest.raises(UnexpectedAnswer):
-        result(calls.sign_in("a", "b"), HttpAnswer(200, {"set-cookie": "x=1"}, b"{}"), False)
+        result(calls.sign_in("a", "b"), HttpAnswer(200, headers, b"{}"), False)
+
+
+def test_sign_in_is_repeatable() -> None:
+    """A second session is harmless."""
+    assert calls.sign_in("a", "b").repeatable
+
+
+@pytest.mark.parametrize(("submit", "sent"), [(True, {"a": 1, "submit": True}), (False, {"a": 1})])
+def test_insert_requests_submission_only_if_asked(submit: bool, sent: dict[str, Any]) -> None:
+    body = calls.insert_document("D", {"a": 1}, submit).body
+    assert body is not None
+    assert json.loads(body) == sent
 
 
 def test_model_ignores_fields_of_newer_service() -> None:
