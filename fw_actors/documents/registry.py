@@ -269,8 +269,10 @@ def _problems_of_doctypes(metas: list[Meta]) -> Iterator[str]:
 
 def _reference_problem(field: Field, doctypes: Mapping[str, Meta]) -> Iterator[str]:
     """Yield the problem of a field that refers to another DocType, if it has one."""
-    if isinstance(field, Link) and not _is_target(doctypes.get(str(field.options))):
-        yield f"there is no DocType {field.options} to link to"
+    if isinstance(field, Link):
+        target = field.options  # one that is not text is a problem of the field itself
+        if isinstance(target, str) and target and not _is_target(doctypes.get(target)):
+            yield f"there is no DocType {target} to link to"
     if isinstance(field, Table) and isinstance(field.child, type):
         child = getattr(field.child, "meta", None)
         if not isinstance(child, Meta) or not child.child:

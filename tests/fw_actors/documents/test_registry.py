@@ -92,6 +92,16 @@ def test_registry_refuses_link_to_child_doctype() -> None:
     assert "no DocType Child to link to" in problems(Child, Linking)
 
 
+@pytest.mark.parametrize("target", [None, "", Parent])
+def test_registry_reports_link_without_target_once(target: object) -> None:
+    class Linking(DocType):
+        link = Link(options=target)
+
+    reported = problems(Linking)
+    assert "link: options must name the DocType that the link leads to" in reported
+    assert "to link to" not in reported
+
+
 def test_registry_refuses_table_of_undeclared_child() -> None:
     assert "rows: Child is declared in no app of the site" in problems(Parent)
 
