@@ -110,7 +110,9 @@ def random_name(entropy: Entropy) -> str:
 def validate_name(name: object, meta: Meta) -> str:
     """Return the name if a document may be given it. Raises: ValidationError."""
     field = meta.naming.field or "name"
-    if not isinstance(name, str) or not name.strip():
+    if name is not None and not isinstance(name, str):
+        raise ValidationError(f"{field} must be text.", field=field)
+    if not name or not name.strip():
         raise ValidationError(f"{field} is required: it becomes the document's name.", field=field)
     if not is_name(name):
         raise ValidationError(

@@ -61,6 +61,12 @@ async def test_invalid_document_name_is_refused_with_field(desk: ShopSite, name:
     assert refusal.value.extra == {"field": "name"}
 
 
+async def test_name_that_is_no_text_is_refused_as_such(desk: ShopSite) -> None:
+    """D-100: the refusal of a number states the type; the name is not missing."""
+    with pytest.raises(ValidationError, match=r"^name must be text\.$"):
+        await desk.do(lambda fw: role(fw, 5))
+
+
 async def test_missing_name_is_replaced_by_random_name(desk: ShopSite) -> None:
     """A body without `name` gets a random one (D-101)."""
     names = {await desk.do(lambda fw: role(fw, None)) for _ in range(20)}
