@@ -481,7 +481,9 @@ def requested_time(text: object, field: str) -> int:
     try:
         if not isinstance(text, str):
             raise ValueError
-        return to_ms(datetime.fromisoformat(text))
+        moment = datetime.fromisoformat(text)
+        # OverflowError for one that `iso` cannot write: not within the years 1 to 9999 in UTC.
+        return to_ms(moment.astimezone(UTC) if moment.tzinfo else moment)
     except (ValueError, OverflowError):
         raise BadRequestError(f"{field} must be {_A_TIME}.", field=field) from None
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.documents.fields import iso, to_ms
-from fw_actors.errors import ValidationError
+from fw_actors.documents.fields import iso, requested_time, to_ms
+from fw_actors.errors import BadRequestError, ValidationError
 from tests.fw_actors.documents.conftest import ShopSite
 
 ROWS = [
@@ -37,6 +37,18 @@ def test_datetime_to_ms_inverts_iso_exactly(ms: int) -> None:
 def test_datetime_to_ms_treats_naive_time_as_utc() -> None:
     assert to_ms(datetime(1970, 1, 1, 0, 0, 1)) == 1000  # noqa: DTZ001
     assert to_ms(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == 1000
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
+def test_requested_time_refuses_a_time_that_utc_cannot_show(text: str) -> None:
+    """H-35."""
+    with pytest.raises(BadRequestError, match="since must be a time"):
+        requested_time(text, "since")
+
+
+def test_requested_time_takes_the_first_and_last_times_of_utc() -> None:
+    assert requested_time("0001-01-01T12:00:00+12:00", "since") == ROWS[-2][0]
+    assert requested_time("9999-12-31T11:59:59.999-12:00", "since") == ROWS[-1][0]
 
 
 @pytest.mark.usefixtures("on_both_stores")

@@ -137,6 +137,14 @@ async def test_list_filters_numbers_of_address(tmp_path: Path, autojump_clock: A
             assert reply.status == 400
 
 
+@pytest.mark.parametrize("path", ["/app/Role", "/export/Role"])
+async def test_list_refuses_a_time_that_utc_cannot_show(site: HttpSite, path: str) -> None:
+    """H-204: a time typed in a zone may be of the year 10000, or 0, in UTC."""
+    sid = await site.sid("boss")
+    for query in ("_to=9999-12-31T23:59-12:00", "_from=0001-01-01T00:00%2B12:00"):
+        assert (await site.ask("GET", f"{path}?{query}", sid=sid)).status == 400
+
+
 async def test_truncated_export_is_named_in_file_name(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
