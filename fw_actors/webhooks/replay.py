@@ -512,13 +512,12 @@ def _query(fw: Fw, stored: str) -> Query:
     filters, renamed = _split_renamed(json.loads(stored))
     conditions: list[sa.ColumnElement[bool]] = []
     if renamed:
-        d = fw.documents.registry.tables[_DELIVERY].table.c
         former_name = sa.case(
             *(
-                (sa.and_(d.reference_doctype == about, d.reference_name == now), then)
+                (sa.and_(_D.reference_doctype == about, _D.reference_name == now), then)
                 for about, then, now in renamed
             ),
-            else_=d.reference_name,
+            else_=_D.reference_name,
         )
         compared = filter(_compares_name, filters)
         conditions = [_COMPARE[each[1]](former_name, each[2]) for each in compared]

@@ -15,7 +15,9 @@ import sqlalchemy as sa
 from fw_actors.access.api_keys import KeyCounts
 from fw_actors.access.hash_costs import StoredCosts, stored_costs
 from fw_actors.config import Argon2, Config, LoginPolicy
+from fw_actors.documents.core import HasRole, User
 from fw_actors.documents.permissions import SYSTEM_MANAGER
+from fw_actors.documents.tables import table_of
 from fw_actors.documents.vault import NOT_ENCRYPTED
 from fw_actors.ops.console_facts import locked_identifiers
 from fw_actors.ops.site import Site
@@ -24,13 +26,21 @@ from fw_actors.rules.findings import Finding, Section, ok, problem, warning
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.rules.safe_output import MIN_SECRET_CHARACTERS
 from fw_actors.runtime.clock import MS_PER_SECOND
-from fw_actors.store import Tx
+from fw_actors.store import Statement, Tx
 
 _TIMINGS: Final = 3
 _SLOW_MS: Final = 1000.0
 # OWASP Password Storage Cheat Sheet: memory (KiB) and passes of equal strength, one lane.
 _SUFFICIENT_COSTS: Final = ((47_104, 1), (19_456, 2), (12_288, 3), (9_216, 4), (7_168, 5))
 _LEAST_WORK: Final = 2 * 19_456  # KiB by passes, of the default
+
+_U: Final = table_of(User).table.c
+_R: Final = table_of(HasRole).table.c
+_MANAGERS: Final = Statement(
+    sa.select(sa.func.count(_U.name.distinct()))
+    .where(_U.enabled == 1, _R.parent == _U.name)
+    .where(_R.parenttype == "User", _R.role == SYSTEM_MANAGER)
+)
 
 
 @dataclass(frozen=True)
@@ -176,15 +186,8 @@ async def _time_hash(site: Site) -> float:
 
 
 def _read_accounts(tx: Tx, site: Site) -> SignInFacts:
-    users = site.registry.tables["User"].table.c
-    roles = site.registry.tables["Has Role"].table.c
-    managers = (
-        sa.select(sa.func.count(users.name.distinct()))
-        .where(users.enabled == 1, roles.parent == users.name)
-        .where(roles.parenttype == "User", roles.role == SYSTEM_MANAGER)
-    )
     return SignInFacts(
-        managers=tx.scalar(managers),
+        managers=tx.scalar(_MANAGERS),
         locked=locked_identifiers(tx),
         hash_ms=0.0,
         demo=_ask_demo(tx, site),

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core import DOCUMENT, Webhook
+from fw_actors.documents.core import DOCUMENT, Webhook, WebhookDelivery
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.fields import iso
 from fw_actors.documents.tables import table_of
@@ -37,6 +37,7 @@ from fw_actors.webhooks.health import receivers_of
 from fw_actors.webhooks.pacing import paused_webhooks
 
 _W: Final = table_of(Webhook).table.c
+_D: Final = table_of(WebhookDelivery).table.c
 _HEALTH: Final = WEBHOOK_HEALTH.c
 _OF_WEBHOOKS: Final = (
     sa.select(_HEALTH.webhook, _HEALTH.failing_since)
@@ -216,17 +217,15 @@ def _named(names: tuple[str, ...]) -> str:
 
 
 def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
-    deliveries = site.registry.tables["Webhook Delivery"].table.c
-    retrying = sa.select(sa.func.count()).where(deliveries.status == DeliveryStatus.RETRYING.value)
+    retrying = sa.select(sa.func.count()).where(_D.status == DeliveryStatus.RETRYING.value)
     failed = sa.select(sa.func.count()).where(  # by the index: a million others may have failed
-        deliveries.status == DeliveryStatus.FAILED.value,
-        deliveries.last_attempt > tx.now - MS_PER_DAY,
+        _D.status == DeliveryStatus.FAILED.value,
+        _D.last_attempt > tx.now - MS_PER_DAY,
     )
-    c = site.registry.tables["Webhook"].table.c
     webhooks = tx.rows(
-        sa.select(c.name, c.url, c.event_type, c.webhook_doctype, c.secret, c[ROW_ID])
-        .where(c.enabled == 1)
-        .order_by(c.name)
+        sa.select(_W.name, _W.url, _W.event_type, _W.webhook_doctype, _W.secret, _W[ROW_ID])
+        .where(_W.enabled == 1)
+        .order_by(_W.name)
     )
     metas = site.registry.metas
     lost_certificates, ending_certificates = _certificates(tx, site)
@@ -261,11 +260,10 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
 
 def _certificates(tx: Tx, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return enabled Webhooks with an unusable client certificate, and certificates that end."""
-    c = site.registry.tables["Webhook"].table.c
     webhooks = tx.rows(
-        sa.select(c.name, c.client_certificate)
-        .where(c.enabled == 1, sa.func.coalesce(c.client_certificate, "") != "")
-        .order_by(c.name)
+        sa.select(_W.name, _W.client_certificate)
+        .where(_W.enabled == 1, sa.func.coalesce(_W.client_certificate, "") != "")
+        .order_by(_W.name)
     )
     unusable, expiring = [], set()
     for webhook, name in webhooks:

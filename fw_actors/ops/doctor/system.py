@@ -17,6 +17,8 @@ import trio
 
 from fw_actors.config import Config, Deployment, Mail
 from fw_actors.config.load import DEFAULT_SENDER
+from fw_actors.documents.core import EmailDelivery, WebhookDelivery
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConfigurationError
 from fw_actors.mail import MailFault, load_method, probe
 from fw_actors.ops.data_migrations import PendingMigration, pending
@@ -31,6 +33,7 @@ from fw_actors.store.schema import JOB, SESSION
 
 TOLERATED_MS: Final = 5_000
 _MIN_CLOCK_MS: Final = 1_735_689_600_000  # 2025: older than this program
+_TIMES: Final = (SESSION.c.created, JOB.c.created, table_of(WebhookDelivery).table.c.creation)
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,7 @@ async def clock_facts(site: Site) -> ClockFacts:
     """Query the newest times in the store."""
 
     def read(tx: Tx) -> ClockFacts:
-        deliveries = site.registry.tables["Webhook Delivery"].table.c.creation
-        times = (SESSION.c.created, JOB.c.created, deliveries)
-        newest = [tx.scalar(sa.select(sa.func.max(time))) for time in times]
+        newest = [tx.scalar(sa.select(sa.func.max(time))) for time in _TIMES]
         return ClockFacts(tx.now, max(time or 0 for time in newest))
 
     return await site.store.read(read)
@@ -307,6 +308,7 @@ def _proxy(deployment: Deployment) -> Iterator[Finding]:
 
 PROBE_SECONDS: Final = 10.0
 _LINK_LEVELS: Final = frozenset({"debug", "info"})  # the log levels that include `mail.sent`
+_MAILS: Final = table_of(EmailDelivery).table.c
 
 
 @dataclass(frozen=True)
@@ -325,22 +327,16 @@ class MailFacts:
 
 async def mail_facts(site: Site) -> MailFacts:
     """Test the transport without sending a message, and count failed messages."""
-    deliveries = site.registry.tables["Email Delivery"].table.c
 
     def read(tx: Tx) -> MailFacts:
         failed = sa.select(sa.func.count()).where(
-            deliveries.status == DeliveryStatus.FAILED.value,
-            deliveries.modified > tx.now - MS_PER_DAY,
+            _MAILS.status == DeliveryStatus.FAILED.value,
+            _MAILS.modified > tx.now - MS_PER_DAY,
         )
         is_retried = sa.and_(  # after one or two: a server that defers unknown senders
-            deliveries.status == DeliveryStatus.RETRYING.value, deliveries.attempts >= FAILURES
+            _MAILS.status == DeliveryStatus.RETRYING.value, _MAILS.attempts >= FAILURES
         )
-        last = (
-            sa.select(deliveries.error)
-            .where(is_retried)
-            .order_by(deliveries.modified.desc())
-            .limit(1)
-        )
+        last = sa.select(_MAILS.error).where(is_retried).order_by(_MAILS.modified.desc()).limit(1)
         return MailFacts(
             fault="",
             failed=tx.scalar(failed),
