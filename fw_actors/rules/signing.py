@@ -269,7 +269,11 @@ def _from_json(content: bytes) -> SavedRequest:
     try:
         saved = json.loads(content)
         headers, body = saved["headers"], saved["body"]
-        by_lower_case = {str(name).lower(): str(value) for name, value in headers.items()}
+        # No header has a lone surrogate; JSON may.
+        by_lower_case = {
+            str(name).lower(): str(value).encode("utf-8", "replace").decode()
+            for name, value in headers.items()
+        }
         return SavedRequest(by_lower_case, str(body).encode("utf-8", "surrogatepass"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UnreadableRequest(
