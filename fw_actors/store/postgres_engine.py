@@ -285,6 +285,7 @@ class PostgresTx(CursorTx):
         return [name for (name,) in self._fetched(_TABLES_WITH, (column,))]
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        self._check_thread()
         statement = read_raw(text)
         try:
             with self.savepoint():  # a refused statement leaves the transaction as it was

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
+from threading import get_ident
 from typing import Any, Final, NamedTuple, NoReturn
 
 import outcome
@@ -104,7 +105,7 @@ class SqliteTx(CursorTx):
         # All fields are set here, without a call of the base class, because each request opens
         # several transactions.
         self.now, self.writable, self.callbacks = now, connection.writable, []
-        self._limit, self._depth = connection.limit, 0
+        self._limit, self._depth, self._thread = connection.limit, 0, get_ident()
         self.connection, self._guard, self._group = connection, guard, group
         self.failure: BaseException | None = None
         """The error by which SQLite ended the transaction, or that of a deferred statement."""
@@ -189,6 +190,7 @@ class SqliteTx(CursorTx):
         return [name for (name,) in self._fetched(_TABLES_WITH, (column,))]
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        self._check_thread()
         guard = self._guard
         try:
             if not self.has_begun:  # the guard refuses BEGIN

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 from sqlalchemy.sql import ClauseElement
@@ -210,6 +211,10 @@ class Tx(ABC):
 
 
 _ENDED: Final = "This transaction has ended; its handle cannot be used any more."
+_OTHER_THREAD: Final = (
+    "fw and its documents can be used only in the thread in which fw was given: read before other "
+    "threads start, and write when they have returned."
+)
 
 
 class CursorTx(Tx):
@@ -241,6 +246,7 @@ class CursorTx(Tx):
         self._limit = limit
         self._execute, self._execute_many = execute, execute_many
         self._depth = 0
+        self._thread = get_ident()
 
     def rows(self, statement: Statement | ClauseElement, /, **params: Any) -> list[Row]:
         text, values = self._bound(statement, params)
@@ -280,6 +286,7 @@ class CursorTx(Tx):
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
+        self._check_thread()
         name = part_name(self._depth)
         kept = len(self.callbacks)
         self._begin_part(name)
@@ -334,6 +341,7 @@ class CursorTx(Tx):
         self, statement: Statement | ClauseElement, params: dict[str, Any]
     ) -> tuple[str, Values]:
         """Return the SQL of a statement, and its values in order."""
+        self._check_thread()
         if type(statement) is Statement:
             form = statement.forms.get(self.dialect) or statement.form(self.dialect)
             if form.defaults:
@@ -349,6 +357,15 @@ class CursorTx(Tx):
             assert isinstance(statement, ClauseElement)
             form = compile_form(statement, self.dialect)
         return form.resolve(params)
+
+    def _check_thread(self) -> None:
+        """Refuse a thread that an app has started: two threads that use one connection at once end
+        the process (SQLite), and their savepoints would undo each other's changes.
+
+        Raises: StatementError.
+        """
+        if get_ident() != self._thread:
+            raise StatementError(_ENDED if self._execute is refuse_ended else _OTHER_THREAD)
 
     def _fetched(self, text: str | bytes, values: Values | Mapping[str, Any] = ()) -> list[Row]:
         try:

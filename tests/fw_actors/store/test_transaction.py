@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -202,6 +203,24 @@ async def test_ended_transaction_refuses_statements(store: Store) -> None:
     ):
         with pytest.raises((StatementError, ValidationError), match="ended"):
             attempt()
+
+
+async def test_transaction_refuses_other_threads(store: Store) -> None:
+    """D-203: two threads that used one connection of SQLite at once ended the process."""
+
+    def work(tx: Tx) -> Any:
+        with ThreadPoolExecutor(1) as threads:
+            for attempt in (
+                lambda: tx.rows(ALL),
+                lambda: tx.run_many(ADD, [{"owner": "a", "text": "b"}]),
+                lambda: tx.savepoint().__enter__(),
+                lambda: tx.raw("SELECT 1"),
+            ):
+                with pytest.raises(StatementError, match="only in the thread in which fw"):
+                    threads.submit(attempt).result()
+        return tx.rows(ALL)
+
+    assert await store.write(work) == []
 
 
 async def test_columns_lists_columns_of_existing_table_only(store: Store) -> None:
