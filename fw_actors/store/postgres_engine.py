@@ -18,6 +18,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from threading import get_ident
 from typing import Any, Final, NamedTuple, NoReturn
 
 import outcome
@@ -285,7 +286,8 @@ class PostgresTx(CursorTx):
         return [name for (name,) in self._fetched(_TABLES_WITH, (column,))]
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        self._check_thread()
+        if get_ident() != self._thread:
+            self._refuse_thread()
         statement = read_raw(text)
         try:
             with self.savepoint():  # a refused statement leaves the transaction as it was

@@ -190,7 +190,8 @@ class SqliteTx(CursorTx):
         return [name for (name,) in self._fetched(_TABLES_WITH, (column,))]
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        self._check_thread()
+        if get_ident() != self._thread:
+            self._refuse_thread()
         guard = self._guard
         try:
             if not self.has_begun:  # the guard refuses BEGIN

@@ -286,7 +286,8 @@ class CursorTx(Tx):
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        self._check_thread()
+        if get_ident() != self._thread:
+            self._refuse_thread()
         name = part_name(self._depth)
         kept = len(self.callbacks)
         self._begin_part(name)
@@ -341,7 +342,8 @@ class CursorTx(Tx):
         self, statement: Statement | ClauseElement, params: dict[str, Any]
     ) -> tuple[str, Values]:
         """Return the SQL of a statement, and its values in order."""
-        self._check_thread()
+        if get_ident() != self._thread:
+            self._refuse_thread()
         if type(statement) is Statement:
             form = statement.forms.get(self.dialect) or statement.form(self.dialect)
             if form.defaults:
@@ -358,14 +360,13 @@ class CursorTx(Tx):
             form = compile_form(statement, self.dialect)
         return form.resolve(params)
 
-    def _check_thread(self) -> None:
+    def _refuse_thread(self) -> NoReturn:
         """Refuse a thread that an app has started: two threads that use one connection at once end
         the process (SQLite), and their savepoints would undo each other's changes.
 
         Raises: StatementError.
         """
-        if get_ident() != self._thread:
-            raise StatementError(_ENDED if self._execute is refuse_ended else _OTHER_THREAD)
+        raise StatementError(_ENDED if self._execute is refuse_ended else _OTHER_THREAD)
 
     def _fetched(self, text: str | bytes, values: Values | Mapping[str, Any] = ()) -> list[Row]:
         try:
