@@ -25,9 +25,9 @@ from fw_actors.access.known_origins import delete_unused_addresses, delete_unuse
 from fw_actors.errors import OverloadedError
 from fw_actors.ops import audit
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, handles
-from fw_actors.runtime.clock import MS_PER_MINUTE
 from fw_actors.store import Store, Tx
 from fw_actors.webhooks import erasure, health, pacing
+from fw_actors.webhooks.deliveries import CLOCK_TOLERANCE_MS
 from fw_actors.webhooks.erasure import payload_batches
 from fw_actors.webhooks.health import drop_old_hours, drop_states_of_deleted
 
@@ -38,9 +38,6 @@ HOURLY: Final = 3600.0
 DAILY: Final = 86_400.0
 EACH_MINUTE: Final = 60.0
 BATCH: Final = 1000
-MAX_AHEAD_MS: Final = 5 * MS_PER_MINUTE
-"""A time that is further ahead was stored before the clock was set back. The clocks of nodes must
-differ by less."""
 
 Batch = Callable[[Tx], int]
 """Deletes at most a batch of records and returns how many; fewer than `BATCH` ends the sweep."""
@@ -106,7 +103,7 @@ class ClockCorrection:
         self._latest = tx.now
         if not self._pending:
             return 0
-        ahead = tx.now + MAX_AHEAD_MS
+        ahead = tx.now + CLOCK_TOLERANCE_MS
         count = (  # in the order of locks: documents first (B-430)
             api_keys.correct_times(tx, ahead, BATCH)
             + pacing.correct_times(tx, ahead, BATCH)

@@ -412,7 +412,8 @@ _WAITING: Final = Statement(
 
 
 CLOCK_TOLERANCE_MS: Final = 5 * MS_PER_MINUTE
-"""A time that is further ahead was stored before the clock was set back; as in `sweeper`."""
+"""A time that is further ahead was stored before the clock was set back. The clocks of nodes must
+differ by less."""
 
 
 _LAST: Final = (

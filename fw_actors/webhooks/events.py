@@ -154,7 +154,7 @@ class DeliveryRecorder:
             for subscription, delivery in zip(event.subscriptions, ids_of_event, strict=True)
         ]
         if len(new_deliveries) == 1:
-            (ids_of_event,) = (delivery_id for delivery_id in ids if delivery_id)
+            (ids_of_event,) = filter(None, ids)
             self._write_one(fw, new_deliveries[0], ids_of_event)
         elif new_deliveries:
             unwritten = self._write(fw, new_deliveries)

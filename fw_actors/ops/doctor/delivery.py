@@ -52,7 +52,7 @@ _DISABLED: Final = Statement(
     _OF_WEBHOOKS.where(_W.enabled == 0, _HEALTH.disabled == _HEALTH.failing_since)
 )
 
-_MAX_NAMED: Final = 5
+_MAX_NAMED: Final = 5  # receivers, and Webhooks in a list
 CERTIFICATE_DAYS: Final = 30
 
 
@@ -295,9 +295,6 @@ def _is_allowed(site: Site, url: str) -> bool:
     return True
 
 
-MAX_NAMED: Final = 5  # receivers, and Webhooks of each receiver
-
-
 @dataclass(frozen=True)
 class ReceiverBacklog:
     """The due deliveries of one receiver.
@@ -353,15 +350,12 @@ def waiting_findings(
     backlogs: Sequence[ReceiverBacklog], service: ServiceState
 ) -> Iterator[Finding]:
     """Report the backlog of each receiver, with advice that depends on the known cause."""
-    for each in backlogs[:MAX_NAMED]:
+    for each in backlogs[:_MAX_NAMED]:
         if each.receiver:
             yield warning(_summary(each), _receiver_advice(each, service))
 
 
 def _summary(backlog: ReceiverBacklog) -> str:
-    names = ", ".join(backlog.webhooks[:MAX_NAMED])
-    more = len(backlog.webhooks) - MAX_NAMED
-    webhooks = f"Webhook {names}{f' and {more} more' if more > 0 else ''}"
     if backlog.last_error is None:
         last = "no attempt was made yet"
     elif backlog.last_error:
@@ -369,8 +363,8 @@ def _summary(backlog: ReceiverBacklog) -> str:
     else:
         last = "the last attempt was answered 2xx."
     return (
-        f"{backlog.receiver} ({webhooks}): due deliveries: {backlog.due}, leased for an attempt: "
-        f"{backlog.leased}; {last.rstrip('.')}"
+        f"{backlog.receiver} (Webhook {_named(backlog.webhooks)}): due deliveries: {backlog.due}, "
+        f"leased for an attempt: {backlog.leased}; {last.rstrip('.')}"
     )
 
 
