@@ -331,12 +331,15 @@ def receiver_backlogs(tx: Tx) -> tuple[ReceiverBacklog, ...]:
     limited = {str(name) for (name,) in tx.rows(_LIMITED)}
     for webhook, count in due.items():
         by_receiver[receivers.get(webhook, "")][webhook] = count
+    leased_at: defaultdict[str, int] = defaultdict(int)
+    for webhook, count in leased.items():
+        leased_at[receivers.get(webhook, "")] += count
     backlogs = [
         ReceiverBacklog(
             receiver,
             tuple(sorted(counts)),
             sum(counts.values()),
-            sum(leased.get(name, 0) for name, origin in receivers.items() if origin == receiver),
+            leased_at[receiver],
             _last_error(tx, tuple(counts)),
             tuple(sorted(counts.keys() & paused)),
             tuple(sorted(counts.keys() & limited)),
