@@ -104,7 +104,6 @@ class Minutes(
             "minutes.approved",
             {"meeting": self.meeting, "decisions": [row.text for row in self.decisions]},
             reference={"doctype": "Minutes", "name": self.name},
-            key=f"approved-{self.name}",
         )
 
 
