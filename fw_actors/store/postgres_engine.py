@@ -50,7 +50,7 @@ from fw_actors.store.postgres_connection import (
 )
 from fw_actors.store.query_limits import QueryLimit
 from fw_actors.store.statement import POSTGRESQL, Statement, StatementError, Values
-from fw_actors.store.transaction import CursorTx, TableLayout, changed_rows
+from fw_actors.store.transaction import CursorTx, TableLayout, changed_rows, refuse_ended
 
 _BY_CODE_POINT: Final = ' COLLATE "C"'
 
@@ -241,7 +241,8 @@ class PostgresTx(CursorTx):
         /,
         **params: Any,
     ) -> None:
-        if self.has_begun or self._deferred_statement is not None or then:
+        ended = self._execute is refuse_ended  # then `run` refuses it
+        if self.has_begun or self._deferred_statement is not None or then or ended:
             super().defer(statement, missed, then, **params)
         else:
             bound = self._bound(statement, params)

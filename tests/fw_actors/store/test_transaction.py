@@ -200,6 +200,7 @@ async def test_ended_transaction_refuses_statements(store: Store) -> None:
         lambda: tx.rows(ALL),
         lambda: tx.run_many(ADD, [{"owner": "a", "text": "b"}]),
         lambda: tx.raw("SELECT 1"),
+        lambda: tx.defer(ADD, lambda: None, owner="a", text="b"),
     ):
         with pytest.raises((StatementError, ValidationError), match="ended"):
             attempt()
