@@ -97,6 +97,9 @@ def _job_filter(context: CommandContext, options: dict[str, str | None]) -> JobF
     """
     from fw_actors.ops.queued_jobs import JobFilter
 
+    for name, value in options.items():
+        if value == "":  # of an unset variable of a script; as a filter it would select all jobs
+            raise CommandFailed(f"--{name} must not be empty")
     filters = JobFilter(**{name: value for name, value in options.items() if value is not None})
     if not filters.user and not filters.function:
         return filters

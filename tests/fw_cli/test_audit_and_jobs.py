@@ -101,6 +101,16 @@ def test_jobs_retry_and_cancel_require_id_or_filter(fw: CommandLine, args: tuple
     assert fw.run("jobs", *args).exit_code == 2
 
 
+@pytest.mark.parametrize("command", [("list",), ("retry",), ("cancel", "--yes")])
+@pytest.mark.parametrize("option", ["--user", "--function"])
+def test_jobs_refuse_an_empty_filter(
+    fw: CommandLine, mails: list[int], command: tuple[str, ...], option: str
+) -> None:
+    """An unset variable of a script is an empty text, which would select all jobs."""
+    assert f"{option} must not be empty" in fw.refused("jobs", *command, option, "")
+    assert len(fw.json("jobs", "list", "--json")) == 3
+
+
 def test_audit_prints_selected_events(fw: CommandLine, mails: list[int]) -> None:
     rows = fw.json("audit", "--action", "user.*", "--since", "1h", "--json")
     assert [row["target"] for row in rows] == ["cy", "bob", "ann"]
