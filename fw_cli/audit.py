@@ -99,9 +99,9 @@ def _action_filter(action: str) -> list[str]:
     """Return the filter of an action, or of all of one kind. Raises: CommandFailed."""
     from fw_actors.ops.audit import Action
 
-    subject, star, _ = action.partition("*")
+    subject, star, rest = action.partition("*")
     actions = [str(each) for each in Action]
-    if star and any(each.startswith(subject) for each in actions):
+    if star and not rest and any(each.startswith(subject) for each in actions):
         return ["action", "like", subject.replace("\\", "\\\\").replace("_", "\\_") + "%"]
     if not star and action in actions:
         return ["action", "=", action]

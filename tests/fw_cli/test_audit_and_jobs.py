@@ -128,3 +128,9 @@ def test_audit_prints_selected_events(fw: CommandLine, mails: list[int]) -> None
     assert "Did you mean user.*" in fw.refused("audit", "--action", "usr.*")
     assert len(fw.json("audit", "--actor", "bob@example.test", "--json")) == 0
     assert "Did you mean bob" in fw.refused("audit", "--actor", "bobb")
+
+
+@pytest.mark.parametrize("action", ["*.delete", "user.*.invite", "user.*invite", "**"])
+def test_audit_refuses_a_pattern_with_text_after_its_star(fw: CommandLine, action: str) -> None:
+    """C-165: ignored, the text would leave the events of all actions that begin alike."""
+    assert "There is no action" in fw.refused("audit", "--action", action)
