@@ -113,7 +113,7 @@ async def test_minutes_approval_emits_decisions_once(site: Site, chair: str) -> 
 async def test_event_publisher_does_not_prevent_approval(site: Site, chair: str) -> None:
     """A guessed key of the app's event, such as `approved-MIN-0001`, was refused at the submit."""
     name = (await minutes(site))["name"]
-    guessed = [
+    guessed: list[dict[str, Any]] = [
         {"name": "minutes.approved", "data": {}, "key": key} for key in (name, f"approved-{name}")
     ]
     await site.write("Administrator", lambda fw: fw.webhooks.emit_many(guessed))
