@@ -1,4 +1,4 @@
-"""Faults of the front end: of framing, and of slow clients."""
+"""Faults of the front end: of framing, of slow clients, and of the console's dialogs."""
 
 from __future__ import annotations
 
@@ -55,5 +55,23 @@ FRONT: Final = (
         "            if self._received:  # requests",
         "            if not self._received:  # requests",
         "tests/web/test_http11.py",
+    ),
+    Mutation(
+        "Escape confirms the question of the console",
+        "fw_cli/console_dialogs.py",
+        'Binding("n,escape", "answer(False)", "No")',
+        'Binding("n,escape", "answer(True)", "No")',
+        "tests/fw_cli/test_console_dialogs.py::test_confirm_dialog_agrees_only_by_its_key",
+    ),
+    Mutation(
+        "Enter confirms the question of the console",
+        "fw_cli/console_dialogs.py",
+        """                yield Button("No (n)", id="no")
+                yield Button("Yes (y)", id="yes", variant="primary")
+""",
+        """                yield Button("Yes (y)", id="yes", variant="primary")
+                yield Button("No (n)", id="no")
+""",
+        "tests/fw_cli/test_console_dialogs.py::test_confirm_dialog_agrees_only_by_its_key",
     ),
 )
