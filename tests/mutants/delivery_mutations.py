@@ -301,4 +301,12 @@ DELIVERY: Final = (
         "pass",
         "tests/fw_actors/webhooks/test_event_hooks.py",
     ),
+    Mutation(
+        "the outcome of an ordered delivery waits as long as any",
+        "fw_actors/actors/outcome_writer.py",
+        "ORDERED_BATCH_SECONDS if message.leased.ordered else BATCH_SECONDS",
+        "BATCH_SECONDS",
+        "tests/fw_actors/actors/test_outcome_writer.py::"
+        "test_outcome_of_ordered_delivery_waits_for_less_time",
+    ),
 )

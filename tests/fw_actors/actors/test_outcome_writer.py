@@ -15,6 +15,7 @@ from fw_actors.actors.outcome_writer import (
     BATCH_SECONDS,
     BATCH_SIZE,
     FLUSH_INTERVAL_SECONDS,
+    ORDERED_BATCH_SECONDS,
     OutcomeWriter,
     Record,
     Recorded,
@@ -119,6 +120,8 @@ class WriterHarness:
         """By delivery, in order of arrival."""
         self.writer: Ref
         self.lease_end = 0
+        self.ordered: set[str] = set()
+        """The deliveries of Webhooks with an order."""
         self._askers = askers
 
     async def record(self, *deliveries: str) -> None:
@@ -152,7 +155,9 @@ class WriterHarness:
     async def _ask(self, delivery: str) -> None:
         self.memory.sent += 1
         job = LeasedJob(1, "webhook", "hook", delivery, "", "", "", 0, 0, "token")
-        due = LeasedDelivery(job, None, self.lease_end, delivery, b"{}", 0, 6, "Queued")
+        due = LeasedDelivery(
+            job, None, self.lease_end, delivery, b"{}", 0, 6, "Queued", delivery in self.ordered
+        )
         try:
             answer = await self.writer.ask(
                 Record(due, AttemptOutcome(OutcomeKind.DELIVERED, self.lease_end))
@@ -236,6 +241,18 @@ async def test_outcome_after_pause_is_written_at_once(autojump_clock: MockClock)
             await trio.sleep(WRITE_SECONDS)
             assert harness.memory.groups[-1] == [each]
             await trio.sleep(BATCH_SECONDS)
+
+
+async def test_outcome_of_ordered_delivery_waits_for_less_time(autojump_clock: MockClock) -> None:
+    """The next delivery of its document is sent only afterwards."""
+    async with open_harness() as harness:
+        harness.ordered = {"ordered"}
+        for each in ("ordered", "other"):
+            await harness.record_alone("before")
+            await harness.record(each)
+            await trio.sleep(ORDERED_BATCH_SECONDS + WRITE_SECONDS)
+            assert (harness.memory.groups[-1] == [each]) == (each == "ordered")
+            await trio.sleep(2 * BATCH_SECONDS)
 
 
 async def test_outcomes_arriving_together_after_pause_form_single_group(
