@@ -160,7 +160,7 @@ def _import(
     accounts: list[tuple[int, AccountToImport]], earlier: _EarlierAccounts | None, fw: Fw
 ) -> Import:
     from fw_actors.access.users import import_account
-    from fw_actors.errors import FwError
+    from fw_actors.errors import FwError, OverloadedError
 
     done = Import()
     for number, account in accounts:
@@ -169,6 +169,8 @@ def _import(
                 is_new = import_account(fw, account)
                 if is_new and earlier is not None:
                     is_new = not earlier.has(account)
+        except OverloadedError:  # the store has failed, whatever the line
+            raise
         except FwError as error:
             done.refuse(number, error)
             continue

@@ -35,6 +35,7 @@ from fw_actors.errors import (
     ConflictError,
     DuplicateError,
     FwError,
+    OverloadedError,
     ValidationError,
     required_type,
 )
@@ -218,6 +219,8 @@ class DeclaredStates:
             try:
                 with fw.tx.savepoint():
                     self._apply_named(fw, state, change)
+            except OverloadedError:  # the store has failed, whatever the change
+                raise
             except FwError as error:
                 faults.append(str(error))
                 refused.add((change.doctype, change.name))

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from fw_actors.errors import OverloadedError
+from fw_actors.ops import declared_state
 from fw_actors.ops.declared_state import HIDDEN
 from tests.fw_cli.conftest import CommandLine
 
@@ -361,6 +363,21 @@ def test_unusable_declaration_changes_nothing(
     assert expected in refused
     assert "whsec_literal" not in refused
     assert fw.json("export") == {"webhooks": {}, "roles": [], "users": {}}
+
+
+def test_diff_ends_when_the_store_fails(
+    fw: CommandLine, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost connection is no fault of a declared user."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OverloadedError("The connection to the database was lost.")
+
+    monkeypatch.setattr(declared_state, "add_user", fail)
+    result = fw.run("diff", "site.toml")
+    assert result.exit_code == 1
+    assert result.stderr.count("The connection to the database was lost.") == 1
+    assert "User ann" not in result.stderr
 
 
 def test_diff_and_apply_list_all_faults_of_a_plan(fw: CommandLine, site: Path) -> None:

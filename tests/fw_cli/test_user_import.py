@@ -7,6 +7,10 @@ import json
 
 import pytest
 
+from fw_actors.access import users
+from fw_actors.access.users import AccountToImport
+from fw_actors.documents.handle import Fw
+from fw_actors.errors import OverloadedError
 from tests.fw_cli.conftest import CommandLine
 
 HASH = f"pbkdf2:sha256:10$salt${hashlib.pbkdf2_hmac('sha256', b'password', b'salt', 10).hex()}"
@@ -117,6 +121,23 @@ def test_dry_run_finds_what_the_import_refuses(fw: CommandLine) -> None:
         {"line": 103, "error": "Another account has this email."},
         {"line": 104, "error": "Another account has this name."},
     ]
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_import_ends_when_the_store_fails(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    """A lost connection is no fault of a line."""
+
+    def fail(fw: Fw, account: AccountToImport) -> bool:
+        raise OverloadedError("The connection to the database was lost.")
+
+    monkeypatch.setattr(users, "import_account", fail)
+    (fw.folder / "in.jsonl").write_text(json.dumps(ANN) + "\n")
+    result = fw.run("user", "import", str(fw.folder / "in.jsonl"), *more)
+    assert result.exit_code == 1
+    assert "The connection to the database was lost." in result.stderr
+    assert "Line 1" not in result.stdout + result.stderr
 
 
 def test_csv_import_reads_columns_from_first_line(fw: CommandLine) -> None:
