@@ -20,6 +20,13 @@ PLATFORM: Final = (
         "tests/access/test_versions.py::test_version_changed_by_another_session_is_refused",
     ),
     Mutation(
+        "earlier attempts get the Webhook of another delivery in a migration",
+        "fw_actors/store/migrations.py",
+        " FROM doc_webhook_delivery d WHERE d.name = fw_delivery_attempt.delivery)",
+        " FROM doc_webhook_delivery d WHERE d.name <> '')",
+        "tests/fw_actors/store/test_migrations.py::test_migrate_writes_webhook_of_earlier_attempts",
+    ),
+    Mutation(
         "a migration of an app runs at each start",
         "fw_actors/ops/data_migrations.py",
         "        done = fw.tx.now if cursor is None else None\n",

@@ -107,6 +107,58 @@ async def test_migrate_counts_password_hashes_by_cost(
         assert rows == [("19456,2,1", 3), ("64,1,1", 2)]
 
 
+async def test_migrate_writes_webhook_of_earlier_attempts(open_store: OpenStore) -> None:
+    """An attempt gets the Webhook of its own delivery, and none if the delivery is gone."""
+
+    def older(tx: Tx) -> None:
+        tx.run(text("DROP TABLE fw_data_migration"))
+        tx.run(text("ALTER TABLE fw_job DROP COLUMN trace_context"))
+        for name in ("delivery_attempt_time", "delivery_attempt_webhook", "login_attempt_until"):
+            tx.run(text(f"DROP INDEX fw_{name}"))
+        tx.run(text("ALTER TABLE fw_delivery_attempt DROP COLUMN webhook"))
+        tx.run(text("CREATE TABLE doc_webhook_delivery (name TEXT PRIMARY KEY, webhook TEXT)"))
+        tx.run(text("INSERT INTO doc_webhook_delivery VALUES ('msg_1', 'A'), ('msg_2', 'B')"))
+        tx.run(
+            text(
+                "INSERT INTO fw_delivery_attempt (delivery, position, number)"
+                " VALUES ('msg_1', 1, 1), ('msg_2', 1, 1), ('msg_2', 2, 2), ('msg_3', 1, 1)"
+            )
+        )
+        tx.run(text("UPDATE fw_meta SET value = '13' WHERE key = 'schema_version'"))
+
+    async with open_store(inline=True) as store:
+        await store.write(older)
+        await store.write(lambda tx: migrate(tx, ENTROPY))
+        query = text("SELECT delivery, webhook FROM fw_delivery_attempt ORDER BY 1, position")
+        rows = await store.read(lambda tx: tx.rows(query))
+        assert rows == [("msg_1", "A"), ("msg_2", "B"), ("msg_2", "B"), ("msg_3", None)]
+
+
+async def test_migrate_renames_lanes_of_jobs(open_store: OpenStore) -> None:
+    """The column and the index get the names that the statements use."""
+
+    def older(tx: Tx) -> None:
+        for name in ("data_migration", "delivery_attempt"):
+            tx.run(text(f"DROP TABLE fw_{name}"))
+        tx.run(text("CREATE TABLE fw_delivery_attempt (delivery TEXT, last_attempt BIGINT)"))
+        tx.run(text("DROP INDEX fw_login_attempt_until"))
+        tx.run(text("DROP INDEX fw_job_ordering_key"))
+        tx.run(text("ALTER TABLE fw_job DROP COLUMN trace_context"))
+        tx.run(text("ALTER TABLE fw_job RENAME COLUMN ordering_key TO lane"))
+        tx.run(text("CREATE INDEX fw_job_lane ON fw_job (partition, lane, id)"))
+        tx.run(text("UPDATE fw_meta SET value = '12' WHERE key = 'schema_version'"))
+
+    async with open_store(inline=True) as store:
+        await store.write(older)
+        await store.write(lambda tx: migrate(tx, ENTROPY))
+        jobs = METADATA.tables["fw_job"]
+        assert "lane" not in await store.read(methodcaller("columns", jobs.name))
+        assert await store.read(methodcaller("indexes", jobs.name)) >= {
+            index.name for index in jobs.indexes
+        }
+        assert "fw_job_lane" not in await store.read(methodcaller("indexes", jobs.name))
+
+
 async def test_failed_migration_step_rolls_back_earlier_steps(open_store: OpenStore) -> None:
     def fail(tx: Tx) -> None:
         raise ValueError("broken")
