@@ -73,7 +73,7 @@ async def test_attempts_of_each_delivery_are_read_in_two_statements(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """However many deliveries are listed, they are those of each delivery alone (B-185)."""
-    async with delivering(tmp_path, Receiver(["503", "timeout", "200"])) as post:
+    async with delivering(tmp_path, Receiver(["503", "timeout", "500", "503", "200"])) as post:
         await post.webhook()
         names = [*await post.emit(), *await post.emit()]
         for name in names:
@@ -88,7 +88,7 @@ async def test_attempts_of_each_delivery_are_read_in_two_statements(
         count = await post.site.store.read(read)
     assert each == single
     assert min(len(found) for found in each.values()) == 0
-    assert max(len(found) for found in each.values()) > 1
+    assert max(len(found) for found in each.values()) > 2
     assert count == 2
 
 
