@@ -120,6 +120,8 @@ class WriterHarness:
         """By delivery, in order of arrival."""
         self.writer: Ref
         self.lease_end = 0
+        self.lease_seconds = dict[str, int]()
+        """By delivery, if they differ from `LEASE_SECONDS`."""
         self.ordered: set[str] = set()
         """The deliveries of Webhooks with an order."""
         self._askers = askers
@@ -155,8 +157,10 @@ class WriterHarness:
     async def _ask(self, delivery: str) -> None:
         self.memory.sent += 1
         job = LeasedJob(1, "webhook", "hook", delivery, "", "", "", 0, 0, "token")
+        seconds = self.lease_seconds.get(delivery, LEASE_SECONDS)
+        lease_end = self.lease_end + (seconds - LEASE_SECONDS) * 1000
         due = LeasedDelivery(
-            job, None, self.lease_end, delivery, b"{}", 0, 6, "Queued", delivery in self.ordered
+            job, None, lease_end, delivery, b"{}", 0, 6, "Queued", delivery in self.ordered
         )
         try:
             answer = await self.writer.ask(
@@ -347,6 +351,21 @@ async def test_outcome_is_dropped_at_lease_end_under_overload(
         assert harness.answers == {}
         await trio.sleep(4)
         assert harness.error("hopeless").startswith("OverloadedError")
+
+
+async def test_outcomes_wait_for_overloaded_store_until_last_lease_ends(
+    autojump_clock: MockClock,
+) -> None:
+    """The end of one lease drops no outcome whose lease is valid: it would be sent again."""
+    async with open_harness() as harness:
+        harness.lease_seconds = {"short": 5}
+        harness.memory.overloaded = 1_000_000
+        await harness.record_at_once("short", "long")
+        await trio.sleep(LEASE_SECONDS / 2)
+        assert harness.answers == {}
+        harness.memory.overloaded = 0
+        await trio.sleep(2)
+        assert sorted(harness.memory.written) == ["long", "short"]
 
 
 async def test_outcome_writer_stop_writes_pending_outcomes(autojump_clock: MockClock) -> None:
