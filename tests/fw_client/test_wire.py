@@ -162,6 +162,24 @@ def test_sign_in_without_cookie_raises_unexpected_answer(headers: dict[str, str]
         result(calls.sign_in("a", "b"), HttpAnswer(200, headers, b"{}"), False)
 
 
+def test_sign_in_takes_no_cookie_whose_name_ends_alike() -> None:
+    headers = {"set-cookie": "xsid=other; Path=/, sid=right; Path=/"}
+    assert result(calls.sign_in("a", "b"), HttpAnswer(200, headers, b"{}"), False) == "right"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [calls.revoke_session("s"), calls.revoke_key("k"), calls.delete_document("D", "n", None)],
+    ids=["session", "key", "document"],
+)
+def test_repeated_deletion_that_finds_nothing_succeeds(call: Call[None]) -> None:
+    """The first one was carried out, and its response was lost."""
+    gone = refused(404, "NotFoundError")
+    assert result(call, gone, repeated=True) is None
+    with pytest.raises(errors.NotFound):
+        result(call, gone, repeated=False)
+
+
 def test_sign_in_is_repeatable() -> None:
     """A second session is harmless."""
     assert calls.sign_in("a", "b").repeatable
