@@ -67,7 +67,9 @@ def _start_of_last(file: BinaryIO, lines: int) -> int:
     Reads backwards in blocks, so that a large file needs neither memory nor time.
     """
     position = file.seek(0, os.SEEK_END)
-    left = lines + 1  # the last line ends with a line break too
+    file.seek(max(0, position - 1))
+    is_complete = file.read() == b"\n"  # else the service has been killed while it wrote
+    left = lines + is_complete
     while position:
         size = min(_BLOCK_BYTES, position)
         position -= size
@@ -96,6 +98,7 @@ def _follow_until_replaced(path: Path, file: BinaryIO, output: BinaryIO) -> None
         with suppress(FileNotFoundError):
             current = path.stat()
             if current.st_ino != os.fstat(file.fileno()).st_ino:
+                _copy(file, output)  # what was written before the rotation
                 return
             if current.st_size < file.tell():
                 file.seek(0)

@@ -39,6 +39,15 @@ def test_logs_prints_fifty_lines_by_default(fw: CommandLine) -> None:
     assert fw.done("logs").splitlines() == lines[-50:]
 
 
+@pytest.mark.parametrize("count", [1, 2, MANY])
+def test_logs_counts_a_last_line_without_line_break(fw: CommandLine, count: int) -> None:
+    """A service that is killed while it writes leaves one."""
+    lines = [*written(fw, MANY), "unfinished"]
+    with log_of(fw).open("a") as log:
+        log.write("unfinished")
+    assert fw.done("logs", "-n", str(count)).splitlines() == lines[-count:]
+
+
 def test_logs_of_empty_file_prints_nothing(fw: CommandLine) -> None:
     written(fw, 0)
     assert fw.done("logs") == ""
