@@ -230,6 +230,7 @@ KEPT_SCHEMAS: Final = "before_[0-9][0-9][0-9][0-9]*t*z"
 part of the site, and a restore would collide with them."""
 _PREFIX: Final = "FW_"
 _MAX_ERROR_LINES: Final = 5
+_ATTEMPTS: Final = 10
 
 
 def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
@@ -616,13 +617,25 @@ def _connected(url: str) -> Iterator[Any]:
     try:
         options = {**_parameters(url), "connect_timeout": 10, "fallback_application_name": "fw"}
         with psycopg.connect(autocommit=True, **options) as connection:
-            connection.execute("SET statement_timeout = 0")  # the account may have a limit
+            _end_time_limit(connection)
             yield connection
     except psycopg.Error as error:
         from fw_actors.store.postgres_connection import one_line
 
         reason = error.diag.message_primary or one_line(error)
         raise ConfigurationError([f"The database refused: {reason}."]) from None
+
+
+def _end_time_limit(connection: Any) -> None:
+    """End the time limit of the account. The statement runs within it, so that one of milliseconds
+    may end it on a busy server; it is then repeated."""
+    from psycopg.errors import QueryCanceled
+
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(QueryCanceled):
+            connection.execute("SET statement_timeout = 0")
+            return
+    connection.execute("SET statement_timeout = 0")
 
 
 def kept_by_killed_restore(connection: Any) -> str | None:
