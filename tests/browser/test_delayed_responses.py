@@ -244,7 +244,7 @@ def test_reloaded_part_keeps_focus_and_selection(page: Page, sign_in: SignIn) ->
 def test_questions_are_asked_one_after_another(page: Page, sign_in: SignIn) -> None:
     sign_in("gina")
     page.goto("/account")
-    for label in ("one", "two"):
+    for label in ("first key", "second key"):
         page.get_by_label("Purpose").fill(label)
         page.get_by_role("button", name="Create key").click()
         expect(page.locator("#api-keys li").filter(has_text=label)).to_be_visible()
@@ -253,7 +253,7 @@ def test_questions_are_asked_one_after_another(page: Page, sign_in: SignIn) -> N
     page.get_by_label("New password", exact=True).fill("another good password")
     page.get_by_role("button", name="Change password").click()
     held.arrive()
-    page.locator("#api-keys li").filter(has_text="one").get_by_role("button", name="Revoke").click()
+    page.locator("#api-keys li").filter(has_text="first key").get_by_role("button", name="Revoke").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Revoke this key?")
     held.routes[0].fulfill(json={})

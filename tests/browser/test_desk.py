@@ -82,8 +82,8 @@ def test_list_search_keeps_filter_and_reports_count(page: Page) -> None:
 def test_list_is_sorted_by_clicked_column(page: Page) -> None:
     page.goto(f"{ORDERS}?status=Packed")
     with page.expect_navigation():
-        page.get_by_role("link", name="Due").click()
-    expect(page.get_by_role("columnheader", name="Due")).to_have_attribute("aria-sort", "ascending")
+        page.get_by_role("link", name="Due", exact=True).click()
+    expect(page.get_by_role("columnheader", name="Due", exact=True)).to_have_attribute("aria-sort", "ascending")
 
 
 def test_list_without_matches_offers_all_rows(page: Page) -> None:
@@ -169,7 +169,7 @@ def fill_order(page: Page, title: str) -> None:
     page.get_by_label("Title").fill(title)
     page.get_by_label("Customer").fill("Café Ötzi")
     page.get_by_label("Status").select_option("Packed")
-    page.get_by_label("Due").fill("2026-05-04")
+    page.get_by_label("Due", exact=True).fill("2026-05-04")
     page.get_by_label("Called").fill("2026-05-01T10:30:00")
     page.get_by_label("Urgent").check()
     page.get_by_label("Notes").fill("Two lines:\nring first.")

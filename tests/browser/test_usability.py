@@ -240,7 +240,7 @@ def test_refused_list_file_shows_message(page: Page, sign_in: SignIn) -> None:
     page.goto(f"{ORDERS}?status=Packed")
     files: list[str] = []
     page.on("download", lambda file: files.append(file.suggested_filename))
-    link = page.get_by_role("link", name="CSV")
+    link = page.get_by_role("link", name="CSV", exact=True)
     error = {"type": "OverloadedError", "message": "The service is busy. Try again."}
     page.route("**/export/**", lambda route: route.fulfill(status=503, json={"error": error}))
     link.click()

@@ -163,7 +163,7 @@ def test_sessions_of_selected_accounts_end_after_confirmation(page: Page, site: 
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
     page.goto("/app/User?_state=active")
     with page.expect_download() as download:
-        page.get_by_role("link", name="CSV").click()
+        page.get_by_role("link", name="CSV", exact=True).click()
     assert download.value.suggested_filename == "User.csv"
     assert "gina" in download.value.path().read_text()
 

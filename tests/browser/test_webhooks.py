@@ -23,7 +23,7 @@ def test_webhook_form_shows_applicable_fields_and_generates_secret(
 ) -> None:
     """`secret` is never returned by a read (B-20, H-161); the form makes one of `whsec_` (B-22)."""
     page.goto("/new/Webhook")
-    page.get_by_label("URL").fill(receiver.url)
+    page.get_by_label("URL", exact=True).fill(receiver.url)
     page.get_by_label("Event type").select_option("Custom")
     expect(page.get_by_label("Custom event")).to_be_visible()
     expect(page.get_by_label("DocType", exact=True)).to_be_hidden()
