@@ -12,7 +12,7 @@ from tests.http_site import HttpSite
 
 def fail_two(tx: Tx) -> list[int]:
     numbers = [
-        jobs.enqueue_numbered(tx, queue="app", function="notes.report", arguments='{"pin": "4711"}')
+        jobs.enqueue_numbered(tx, queue="app", function="notes.report", arguments='{"pin": "pin-4711"}')
         for _ in range(2)
     ]
     for job in jobs.claim(tx, "app", "", 2, 60_000, "token"):
@@ -27,7 +27,7 @@ async def test_jobs_operations_list_retry_and_cancel_failed_jobs(
     boss = await site.sid("boss")
     first, second = await site.site.store.write(fail_two)
     reply = await site.op("jobs.list", {"state": "failed"}, sid=boss)
-    assert "4711" not in str(reply.json)
+    assert "pin-4711" not in str(reply.json)
     assert [
         (job["id"], job["function"], job["error"], job["due"]) for job in reply.json["jobs"]
     ] == [(number, "notes.report", "ValueError: no paper", None) for number in (second, first)]

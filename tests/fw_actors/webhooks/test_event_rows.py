@@ -99,7 +99,7 @@ async def test_document_events_match_contract_table(
 SECRETS = {
     "pin": "s-1", "password": "s-2", "password_hash": "s-3", "new_password": "s-4",
     "api_secret": "s-5", "secret": "s-6", "wifi_password": "s-7", "client_secret": "s-8",
-    "vault": "s-9", "vault_secret": "s-10", "margin": 7.25, "hidden_pin": "s-11",
+    "vault": "s-9", "vault_secret": "s-10", "margin": 7.2519, "hidden_pin": "s-11",
     "hidden_vault": "s-12", "secretary": "Ann", "passwords": "three", "secret_santa": "Bob",
     "api_key": "public",
 }  # fmt: skip
@@ -154,4 +154,4 @@ async def test_event_redaction_matches_contract_table(site: VirtualSite, user: s
                 assert doc["rows"][0].get(field, ABSENT) == shown, (rule, field, "in a row")
     text = str(await site.sql("SELECT payload FROM doc_webhook_delivery"))
     assert "s-" not in text
-    assert "7.25" not in text
+    assert "7.2519" not in text
