@@ -1,5 +1,6 @@
 """Class names mean one thing in the whole repository, test names begin with their unit, set-up that
-tests share stands in kits, tests use public names, and long modules say why they are long."""
+tests share stands in kits, tests use public names, browser tests find short texts exactly, and long
+modules say why they are long."""
 
 from __future__ import annotations
 
@@ -25,6 +26,9 @@ NO_UNIT: Final = re.compile(
     r"test_(a|an|the|what|who|whoever|whom|whose|one|it|its|that|this|those|these|no|nothing|nobody"
     r"|none|each|every|all|without|with|of|after|before|as|on|in|at|many|two|three|several|both"
     r"|only|more|some|somebody|other|another|by|from|for|to|when|where|if)_"
+)
+SHORT_LOCATOR: Final = re.compile(
+    r'(?:get_by_(?:label|text|title|placeholder)\(|\bname=)"[^"]{1,3}"(?!, exact=True)'
 )
 
 
@@ -145,6 +149,16 @@ def test_private_names_of_the_product_are_used_by_no_test() -> None:
         if names
         for line, name in _used(ast.parse(text))
         if name in names
+    ]
+    assert found == []
+
+
+def test_short_locators_of_browser_tests_are_exact() -> None:
+    """The random name of a row contains any two or three letters sooner or later."""
+    found = [
+        f"{module}:{text[: match.start()].count(chr(10)) + 1}: {match[0]}"
+        for module, text in _texts(("tests/browser",))
+        for match in SHORT_LOCATOR.finditer(text)
     ]
     assert found == []
 
