@@ -218,7 +218,10 @@ def run(program: str, *args: str) -> None:
 
 
 def _find(program: str) -> str:
-    """Return the newest version's program; Debian keeps them outside PATH."""
+    """Return a program of the server in POSTGRES_BIN, or else of the newest version; Debian keeps
+    them outside PATH."""
+    if "POSTGRES_BIN" in os.environ:
+        return str(Path(os.environ["POSTGRES_BIN"], program))
     versions = sorted(_DEBIAN.glob(f"*/bin/{program}"), key=lambda path: int(path.parts[-3]))
     found = str(versions[-1]) if versions else shutil.which(program)
     if found is None:
