@@ -289,10 +289,15 @@ def deletion_of_oldest(
     table: Table, column: ColumnElement[int], *further: ColumnElement[bool]
 ) -> Statement:
     """Return a statement that deletes at most `limit` rows whose `column` is up to `before`, the
-    oldest first. `further` conditions must be met, too."""
+    oldest first. `further` conditions must be met, too.
+
+    Rows that others have locked (PostgreSQL) are left out, and further ones deleted in their place:
+    a sweep waits for nobody, and does not end early.
+    """
     key = next(iter(table.primary_key.columns))
     old = select(key).where(column <= bindparam("before"), *further).order_by(column)
-    return Statement(delete(table).where(key.in_(old.limit(bindparam("limit")).scalar_subquery())))
+    oldest = old.limit(bindparam("limit")).with_for_update(skip_locked=True)
+    return Statement(delete(table).where(key.in_(oldest)))
 
 
 def update_of_times_ahead(

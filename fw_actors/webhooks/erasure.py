@@ -145,43 +145,56 @@ def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:
 _BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
 _NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
 _OLD: Final = sa.and_(_D.status.in_(FINAL), _D.last_attempt <= _BEFORE)
-_FIND_OLD: Final = Statement(sa.select(_D.name).where(_OLD).limit(sa.bindparam("limit")))
+_FIND_OLD: Final = Statement(
+    sa.select(_D.name)
+    .where(_OLD)
+    .limit(sa.bindparam("limit"))
+    .with_for_update(skip_locked=True)  # PostgreSQL: else a concurrent replay would be deleted
+)
 _JOBS: Final = sa.select(JOB.c.subject).where(JOB.c.queue == QUEUE, JOB.c.subject.in_(_NAMES))
 _WITH_JOB: Final = Statement(_JOBS)
 _LOCK_JOBS: Final = Statement(_JOBS.with_for_update(skip_locked=True))
-# Checked again: otherwise a concurrent replay would be deleted.
-_LOCK_OLD: Final = Statement(
-    sa.select(_D.name)
-    .where(_D.name.in_(_NAMES), _OLD.self_group().is_(sa.true()))
-    .with_for_update(skip_locked=True)
-)
 _DELETE: Final = Statement(sa.delete(_TABLE).where(_D.name == sa.bindparam("delivery")))
 
 
 def delete_old(tx: Tx, retention_days: int, limit: int) -> int:
     """Delete at most `limit` final deliveries `retention_days` after their last attempt, with the
-    jobs of failed ones (B-280). Returns how many were deleted."""
+    jobs of failed ones (B-280). Returns how many were deleted.
+
+    Those that others have locked, or whose jobs they have, are left out, and further ones deleted
+    in their place: fewer than `limit` would end the sweep until the next day.
+    """
     before = tx.now - retention_days * MS_PER_DAY
-    names = [name for (name,) in tx.rows(_FIND_OLD, before=before, limit=limit)]
-    if names and tx.locks_rows:
-        names = _lock_unclaimed(tx, names, before)
+    left_out: set[str] = set()
+    deleted = 0
+    while deleted < limit and len(left_out) < limit:
+        rows = tx.rows(_FIND_OLD, before=before, limit=limit - deleted + len(left_out))
+        names = [name for (name,) in rows if name not in left_out]
+        locked = _with_locked_job(tx, names) if names and tx.locks_rows else set()
+        _delete(tx, [name for name in names if name not in locked])
+        deleted += len(names) - len(locked)
+        left_out |= locked
+        if not locked:
+            break
+    return deleted
+
+
+def _with_locked_job(tx: Tx, names: Sequence[str]) -> set[str]:
+    """Lock the jobs of deliveries; return the deliveries whose jobs others have locked.
+
+    Nothing is waited for, so that the order of locks (B-430) does not matter.
+    """
+    locked = {name for (name,) in tx.rows(_WITH_JOB, names=names)}
+    return locked - {name for (name,) in tx.rows(_LOCK_JOBS, names=names)}
+
+
+def _delete(tx: Tx, names: Sequence[str]) -> None:
+    """Delete deliveries with their jobs and attempts."""
     if names:
         parameters = [{"delivery": name} for name in names]
         tx.run_many(DELETE_JOB, parameters)
         tx.run_many(_DELETE, parameters)
         delete_attempts(tx, names)
-    return len(names)
-
-
-def _lock_unclaimed(tx: Tx, names: Sequence[str], before: int) -> list[str]:
-    """Lock jobs, and then deliveries (B-430); leave out those that others have locked.
-
-    The jobs are locked too, because the batch would wait for them with locked deliveries.
-    """
-    locked_by_others = {name for (name,) in tx.rows(_WITH_JOB, names=names)}
-    locked_by_others -= {name for (name,) in tx.rows(_LOCK_JOBS, names=names)}
-    free = [name for name in names if name not in locked_by_others]
-    return [name for (name,) in tx.rows(_LOCK_OLD, names=free, before=before)]
 
 
 _META_KEY: Final = "payload_sweep"

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import trio
 
+from fw_actors.access.sessions import delete_expired
 from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
 from fw_actors.ops.audit import AuditLog
@@ -22,7 +23,7 @@ from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import DeliveryStatus, OutcomeKind
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.deliveries import Deliveries
-from fw_actors.webhooks.erasure import erase, erase_many
+from fw_actors.webhooks.erasure import delete_old, erase, erase_many
 from fw_actors.webhooks.health import add_tallies, drop_states_of_deleted, tallies_of
 from fw_actors.webhooks.pacing import lock_claim_rows
 from fw_actors.webhooks.replay import Replayed
@@ -169,6 +170,65 @@ async def test_sweep_skips_delivery_being_replayed(transitions: DeliveryTransiti
         swept.set()
     assert await transitions.states() == [("Queued", 0)]
     assert len(await transitions.rows("SELECT id FROM fw_job")) == 1
+
+
+@pytest.mark.parametrize("table", ["doc_webhook_delivery", "fw_job"])
+async def test_sweep_fills_its_batch_beside_locked_delivery(
+    transitions: DeliveryTransitions, table: str
+) -> None:
+    """A batch that is not full ends the sweep until the next day (O-71, B-430): further deliveries
+    take the place of one whose row or job another transaction has locked."""
+    dues = await transitions.lease_new(4)
+    await transitions.site.store.write(partial(transitions.settle, dues, OutcomeKind.REFUSED))
+    await transitions.age_attempts()
+    locked, swept = threading.Event(), threading.Event()
+    column = "subject" if table == "fw_job" else "name"
+
+    def lock(tx: Tx) -> None:
+        tx.raw(
+            f"SELECT 1 FROM {table} WHERE {column} = :name FOR UPDATE", {"name": dues[0].delivery}
+        )
+        locked.set()
+        assert swept.wait(30), "the sweep waits for the lock"
+
+    sweep = partial(delete_old, retention_days=1, limit=2)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(transitions.site.store.write, lock)
+        await trio.to_thread.run_sync(locked.wait, 30)
+        assert await transitions.site.store.write(sweep) == 2
+        assert await transitions.site.store.write(sweep) == 1
+        swept.set()
+    left = [{"name": dues[0].delivery}]
+    assert await transitions.rows("SELECT name FROM doc_webhook_delivery") == left
+    assert await transitions.rows("SELECT subject AS name FROM fw_job") == left
+
+
+async def test_sweep_of_sessions_fills_its_batch_beside_locked_session(site: Site) -> None:
+    """A sweep waits for no transaction that uses a session, and does not end early (O-74)."""
+    locked, swept = threading.Event(), threading.Event()
+
+    def put(tx: Tx) -> None:
+        for n in range(4):
+            tx.raw(
+                'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
+                " VALUES (:id, :id_hash, 'ada', 0, 0, :n)",
+                {"id": str(n), "id_hash": bytes([n]), "n": n},
+            )
+
+    def use(tx: Tx) -> None:
+        tx.raw("UPDATE fw_session SET last_seen = 1 WHERE id = '0'")
+        locked.set()
+        assert swept.wait(30), "the sweep waits for the lock"
+
+    await site.store.write(put)
+    sweep = partial(delete_expired, limit=2)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(site.store.write, use)
+        await trio.to_thread.run_sync(locked.wait, 30)
+        assert await site.store.write(sweep) == 2
+        assert await site.store.write(sweep) == 1
+        swept.set()
+    assert await site.store.write(sweep) == 1
 
 
 async def test_replay_of_delivery_being_swept_is_refused(
