@@ -51,6 +51,9 @@ class ForwardingTx(Tx):
     def lock(self, name: str) -> None:
         self._inner.lock(name)
 
+    def limit_pauses(self) -> None:
+        self._inner.limit_pauses()
+
     def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
         return self._inner.layouts(tables)
 

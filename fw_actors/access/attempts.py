@@ -223,6 +223,7 @@ def charge(
     bucket, within = CounterBucket.of(key), networks is not None
     params = {"key": key, "now": tx.now, "since": tx.now - budget.window}
     room = {"first": bucket.first, "last": bucket.last}
+    tx.limit_pauses()
     # The lock of the widest counter excludes every transaction that counts a narrower one.
     tx.lock((key if networks is None else networks.key_48).hex())
     if tx.run(_CHARGE[within], id=charge_id, limit=budget.limit, **params, **room, **further):
@@ -305,6 +306,7 @@ def wait_of(
 
 def settle_failure(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float | None:
     """Settle a charge as a failure. Returns the seconds of the lock that it started, or None."""
+    tx.limit_pauses()
     tx.lock(key.hex())  # the later of two concurrent failures must see the earlier
     until = tx.now + budget.window if budget.locks else None
     lock = tx.scalar(

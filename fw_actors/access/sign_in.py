@@ -273,6 +273,7 @@ class SignIn(CountedAttempts):
         handle: str,
         new_hash: str | None,
     ) -> SignedIn | FwError:
+        tx.limit_pauses()
         lock_account(tx, account.user)
         current = self._directory.find(tx, admitted.identified.canonical or "")
         if current is None or current.user != account.user or not current.enabled:

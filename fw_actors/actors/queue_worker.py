@@ -529,6 +529,7 @@ class QueueWorker(Actor, ABC):
 
     def _claim(self, tx: Tx) -> list[LeasedJob]:
         """Lease due jobs, longest wait first; runs in the store's thread."""
+        tx.limit_pauses()  # claims of other nodes are repeated as long as they skip locked rows
         policy = self._policy
         leased: list[LeasedJob] = []
         for head in sorted(jobs.heads(tx, policy.queue), key=lambda head: head.next_at):

@@ -220,10 +220,13 @@ def _receive(found: AdaptersMap, loader: type[Loader], *oids: int) -> None:
 MIN_SERVER_VERSION: Final = 14_00_00
 PREPARED_STATEMENTS: Final = 512
 IDLE_IN_TRANSACTION_SECONDS: Final = 60
+PAUSE_SECONDS: Final = 10
+"""The time after which the server ends a transaction with `limit_pauses` that sends nothing."""
 CANCEL_SECONDS: Final = 2.0
 
 BEGIN_WRITE: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 BEGIN_LAZY: Final = BEGIN_WRITE + b"; SET LOCAL synchronous_commit TO off"
+LIMIT_PAUSES: Final = b"SET LOCAL idle_in_transaction_session_timeout TO '%ds'" % PAUSE_SECONDS
 BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # Whether anything was written, and the commit, in one round trip.
 _COMMIT: Final = b"SELECT pg_current_xact_id_if_assigned() IS NOT NULL; COMMIT"

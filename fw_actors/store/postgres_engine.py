@@ -39,6 +39,7 @@ from fw_actors.store.postgres_connection import (
     CANCELLED,
     CAUGHT_OUTSIDE,
     CONNECTION_LOST,
+    LIMIT_PAUSES,
     LOST_AT_COMMIT,
     READ_ONLY_COPY,
     REFUSALS,
@@ -227,6 +228,7 @@ class PostgresTx(CursorTx):
         self._begin = begin
         self._deferred = [begin]
         self._deferred_statement: _Deferred | None = None
+        self._pauses_limited = not writable  # a read holds no locks for which others wait
 
     @property
     def has_begun(self) -> bool:
@@ -275,6 +277,11 @@ class PostgresTx(CursorTx):
         if self.writable:
             digest = hashlib.blake2b(name.encode(), digest_size=_LOCK_BYTES).digest()
             self._fetched(_LOCK, (int.from_bytes(digest, "big", signed=True),))
+
+    def limit_pauses(self) -> None:
+        if not self._pauses_limited:
+            self._pauses_limited = True
+            self._deferred.append(LIMIT_PAUSES)
 
     def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
         rows = self._fetched(_LAYOUTS, (json.dumps(tables),))

@@ -177,6 +177,15 @@ class Tx(ABC):
         """
 
     @abstractmethod
+    def limit_pauses(self) -> None:
+        """Let PostgreSQL end this transaction if the process pauses in it, after some seconds.
+
+        For transactions without code of an app, on rows for which others wait: a process that is
+        stopped or suspended holds its locks, for up to a minute without this. It does nothing on
+        SQLite, where the lock of a stopped process is on the whole database.
+        """
+
+    @abstractmethod
     def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
         """Return the columns and indexes of each table, in the order of `tables`."""
 
@@ -379,6 +388,9 @@ class CursorTx(Tx):
 
     def lock(self, name: str) -> None:
         """Do nothing: there is only one writer."""
+
+    def limit_pauses(self) -> None:
+        """Do nothing: SQLite has no limit of pauses."""
 
     @abstractmethod
     def _refuse(self, error: BaseException) -> NoReturn:

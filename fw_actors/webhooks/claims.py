@@ -297,6 +297,7 @@ class DeliveryClaims:
             limits: the number of deliveries of each Webhook that may start.
             token: the fencing token of the leases.
         """
+        tx.limit_pauses()  # claims of other nodes are repeated as long as they skip locked rows
         heads = self.heads(tx)
         next_times = [head.next_at for head in heads if head.next_at > tx.now]
         leases: list[Lease] = []

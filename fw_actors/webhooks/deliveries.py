@@ -260,6 +260,7 @@ class Deliveries(DeliveryClaims):
 
         Returns: the new statuses; None for a lost lease, whose outcome is not written.
         """
+        tx.limit_pauses()  # the outcomes of other nodes for these Webhooks wait
         statuses: Sequence[DeliveryStatus | None] = batch.statuses
         lost: set[tuple[int, str]] = set()
         ordered_jobs = (

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
+import trio
 
 from fw_actors.access import attempts
 from fw_actors.access.accounts import lock_account
@@ -16,10 +18,12 @@ from fw_actors.access.links import LinkKind, Links
 from fw_actors.access.passwords import set_password
 from fw_actors.access.recovery import LinkUse, RecoveryThrottle
 from fw_actors.access.sessions import Caller
-from fw_actors.errors import AuthenticationError, InvalidTokenError
+from fw_actors.errors import AuthenticationError, InvalidTokenError, OverloadedError
 from fw_actors.ops.site import Site
+from fw_actors.rules.delivery import OutcomeKind
 from fw_actors.rules.lockout import SHARED_ATTEMPTS, Budget
 from fw_actors.store import Tx
+from tests.interop.delivery_transitions import DeliveryTransitions
 from tests.interop.overlap_kit import OTHER, PASSWORD, Overlap, add_account, begin
 
 
@@ -38,6 +42,64 @@ async def test_overlapping_charge_beyond_limit_is_refused(
         assert await site.store.write(charge(number)) is None
     results = await overlap(charge(3), partial(site.store.write, charge(4)))
     assert results == (None, 1.0)
+
+
+async def test_charge_waits_shortly_for_stopped_process(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was stopped within a sign-in holds up sign-ins of other nodes only until the
+    server ends its transaction (O-35); nothing of it is kept."""
+    limit = b"SET LOCAL idle_in_transaction_session_timeout TO '200ms'"
+    monkeypatch.setattr("fw_actors.store.postgres_engine.LIMIT_PAUSES", limit)
+    budget, stopped, admitted = Budget(2, 900_000), threading.Event(), threading.Event()
+
+    def charge(name: str, tx: Tx) -> float | None:
+        return attempts.charge(tx, name, b"a counter", budget)
+
+    def stop(tx: Tx) -> None:
+        charge("stopped", tx)
+        stopped.set()
+        assert admitted.wait(30), "the charge waits for the stopped process"
+        charge("continued", tx)
+
+    async with trio.open_nursery() as nursery:
+
+        async def refused() -> None:
+            with pytest.raises(OverloadedError, match="idle for too long"):
+                await site.store.write(stop)
+
+        nursery.start_soon(refused)
+        await trio.to_thread.run_sync(stopped.wait, 30)
+        assert await site.store.write(partial(charge, "other")) is None
+        admitted.set()
+    rows = await site.store.read(lambda tx: tx.raw("SELECT id FROM fw_login_attempt"))
+    assert rows == [{"id": "other"}]
+
+
+@pytest.mark.parametrize("act", ["charge", "failure", "claim", "outcome"])
+async def test_transaction_that_others_wait_for_has_short_limit_of_pauses(
+    transitions: DeliveryTransitions, act: str
+) -> None:
+    """O-35; code of an app may take longer between two statements."""
+    dues = await transitions.lease_new()
+    budget = Budget(2, 900_000)
+    acts: dict[str, Callable[[Tx], Any]] = {
+        "charge": lambda tx: attempts.charge(tx, "one", b"a counter", budget),
+        "failure": lambda tx: attempts.settle_failure(tx, "one", b"a counter", budget),
+        "claim": transitions.claim,
+        "outcome": partial(transitions.settle, dues, OutcomeKind.DELIVERED),
+    }
+
+    def limit(tx: Tx) -> str:
+        text = "SELECT current_setting('idle_in_transaction_session_timeout') AS value"
+        return str(tx.raw(text)[0]["value"])
+
+    def limited(tx: Tx) -> str:
+        acts[act](tx)
+        return limit(tx)
+
+    assert await transitions.site.store.write(limited) == "10s"
+    assert await transitions.site.store.write(limit) == "1min"
 
 
 async def test_overlapping_charges_of_full_bucket_share_one_budget(
