@@ -114,12 +114,11 @@ async def _on_record(filters: JobFilter, site: Site) -> JobFilter:
     def has_jobs(fw: Fw, of: JobFilter) -> bool:
         return bool(site.jobs.listed(fw, of, 1))
 
-    def user(fw: Fw) -> str:  # a deleted user may have jobs
-        on_record = has_jobs(fw, JobFilter(user=filters.user))
-        return user_on_record(site, fw, filters.user, on_record=on_record)
+    def user(name: str, fw: Fw) -> str:  # a deleted user may have jobs
+        return user_on_record(site, fw, name, on_record=has_jobs(fw, JobFilter(user=name)))
 
     if filters.user:
-        name = await site.read(ADMINISTRATOR, user)
+        name = await site.read(ADMINISTRATOR, partial(user, filters.user))
         filters = msgspec.structs.replace(filters, user=name)
     if filters.function:
         of_function = JobFilter(function=filters.function)

@@ -425,12 +425,15 @@ def erase(delivery: str) -> Call[datetime]:
 
 @dataclass(frozen=True, slots=True)
 class JobConditions:
-    """The filter of a list of jobs; an empty text matches all."""
+    """The filter of a list of jobs; one left out matches all."""
 
-    queue: str = ""
-    state: str = ""
-    function: str = ""
-    user: str = ""
+    queue: str | None = None
+    state: str | None = None
+    function: str | None = None
+    user: str | None = None
+
+    def given(self) -> dict[str, str]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def list_jobs(
@@ -439,7 +442,7 @@ def list_jobs(
     def read(answer: Any) -> tuple[JobInfo, ...]:
         return tuple(read_model(JobInfo, each) for each in answer["jobs"])
 
-    arguments = {**asdict(conditions), "limit": limit, "before": before}
+    arguments = {**conditions.given(), "limit": limit, "before": before}
     return _operation("jobs.list", read, arguments, repeatable=True)
 
 
@@ -451,12 +454,12 @@ _CHANGED: Final = itemgetter("changed", "next")
 
 def retry_matching(conditions: JobConditions, before: int | None) -> Call[tuple[int, int | None]]:
     """Not repeatable: a job that has failed again meanwhile would run once more."""
-    return _operation("jobs.retryMatching", _CHANGED, {**asdict(conditions), "before": before})
+    return _operation("jobs.retryMatching", _CHANGED, {**conditions.given(), "before": before})
 
 
 def cancel_matching(conditions: JobConditions, before: int | None) -> Call[tuple[int, int | None]]:
     """Not repeatable: further matching jobs may have been queued meanwhile."""
-    return _operation("jobs.cancelMatching", _CHANGED, {**asdict(conditions), "before": before})
+    return _operation("jobs.cancelMatching", _CHANGED, {**conditions.given(), "before": before})
 
 
 def retry_job(job: int) -> Call[None]:

@@ -377,14 +377,14 @@ class JobCalls:
     def list(
         self,
         *,
-        queue: str = "",
-        state: str = "",
-        function: str = "",
-        user: str = "",
+        queue: str | None = None,
+        state: str | None = None,
+        function: str | None = None,
+        user: str | None = None,
         limit: int = 50,
         before: int | None = None,
     ) -> tuple[JobInfo, ...]:
-        """Return jobs, the newest first; an empty text matches all.
+        """Return jobs, the newest first; a filter that is left out matches all.
 
         Args:
             queue: app or mail.
@@ -398,10 +398,10 @@ class JobCalls:
     def iterate(
         self,
         *,
-        queue: str = "",
-        state: str = "",
-        function: str = "",
-        user: str = "",
+        queue: str | None = None,
+        state: str | None = None,
+        function: str | None = None,
+        user: str | None = None,
         page: int = 200,
     ) -> Iterator[JobInfo]:
         """Iterate over all matching jobs, filtered as by `list`, newest first."""
@@ -420,21 +420,33 @@ class JobCalls:
         self._client.run(calls.cancel_job(job))
 
     def retry_matching(
-        self, *, queue: str = "", state: str = "", function: str = "", user: str = ""
+        self,
+        *,
+        queue: str | None = None,
+        state: str | None = None,
+        function: str | None = None,
+        user: str | None = None,
     ) -> int:
         """Retry each matching job once, filtered as by `list`; return their number.
 
-        A request changes up to 500 jobs. The client does not repeat a request that fails.
+        An empty filter, perhaps of an unset variable, is refused. A request changes up to 500 jobs.
+        The client does not repeat a request that fails.
         """
         conditions = calls.JobConditions(queue, state, function, user)
         return self._change_all(calls.retry_matching, conditions)
 
     def cancel_matching(
-        self, *, queue: str = "", state: str = "", function: str = "", user: str = ""
+        self,
+        *,
+        queue: str | None = None,
+        state: str | None = None,
+        function: str | None = None,
+        user: str | None = None,
     ) -> int:
         """Cancel each matching job once, filtered as by `list`; return their number.
 
-        A request changes up to 500 jobs. The client does not repeat a request that fails.
+        An empty filter, perhaps of an unset variable, is refused. A request changes up to 500 jobs.
+        The client does not repeat a request that fails.
         """
         conditions = calls.JobConditions(queue, state, function, user)
         return self._change_all(calls.cancel_matching, conditions)

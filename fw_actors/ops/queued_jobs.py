@@ -23,11 +23,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.access.accounts import lock_account_shared
+from fw_actors.access.accounts import email_of, lock_account_shared
 from fw_actors.documents.core import EmailDelivery
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import DELETION, Observer
-from fw_actors.documents.permissions import require_administering
+from fw_actors.documents.permissions import ADMINISTRATOR, GUEST, require_administering
 from fw_actors.documents.registry import Whitelisted
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import (
@@ -228,10 +228,10 @@ class JobState(StrEnum):
 class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A selection of jobs; a field left out matches all. `function` is the template of a mail."""
 
-    queue: str = ""
-    state: str = ""
-    function: str = ""
-    user: str = ""
+    queue: str | None = None
+    state: str | None = None
+    function: str | None = None
+    user: str | None = None
 
 
 class ChangedJobs(NamedTuple):
@@ -298,7 +298,7 @@ class JobControl:
             limit: 1 to 500.
 
         Raises: PermissionDeniedError; BadRequestError for an unknown queue or state, or a limit
-            out of range.
+            out of range; ValidationError for an empty text.
         """
         require_administering(fw.rights, _ACT)
         if not 1 <= limit <= MAX_JOBS_LISTED:
@@ -338,7 +338,7 @@ class JobControl:
         A caller repeats it with `before` as the result's `next` until that is None. `before`
         excludes the jobs of earlier calls: one that has failed again matches again.
 
-        Raises: as `listed`.
+        Raises: as `listed`; ConflictError when it is repeated after a rename of the user.
         """
         return self._change_many(
             fw, filters, before, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due
@@ -347,7 +347,7 @@ class JobControl:
     def cancel_matching(self, fw: Fw, filters: JobFilter, before: int | None = None) -> ChangedJobs:
         """Cancel up to 500 matching jobs that are not in progress; repeat as `retry_matching`.
 
-        Raises: as `listed`.
+        Raises: as `retry_matching`.
         """
         return self._change_many(
             fw, filters, before, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete
@@ -381,16 +381,22 @@ class JobControl:
     ) -> ChangedJobs:
         require_administering(fw.rights, _ACT)
         states = tuple(state for state in JobState if state not in refused)
-        selected = _select_jobs(fw.tx, filters, MAX_CHANGED_JOBS, before, lock=True, states=states)
+        exists = filters.user is None or _exists(fw.tx, filters.user)
+        limit = MAX_CHANGED_JOBS + 1
+        found = _select_jobs(fw.tx, filters, limit, before, lock=True, states=states)
+        if not (found or exists or before is None):
+            raise ConflictError(
+                f"{str(filters.user)[:140]} was renamed or deleted meanwhile; select the remaining "
+                "jobs by the new name."
+            )
+        selected = found[:MAX_CHANGED_JOBS]
         if selected:
             change(fw, selected)
             criteria = {
                 name: value for name, value in msgspec.to_builtins(filters).items() if value
             }
             self._audit.record(fw, action, "", {"jobs": len(selected), **criteria})
-        return ChangedJobs(
-            len(selected), selected[-1].id if len(selected) == MAX_CHANGED_JOBS else None
-        )
+        return ChangedJobs(len(selected), selected[-1].id if len(found) == limit else None)
 
     def _make_due(self, fw: Fw, selected: Sequence[JobFacts]) -> None:
         fw.tx.run(_MAKE_DUE, ids=[job.id for job in selected], now=fw.tx.now)
@@ -409,6 +415,13 @@ class JobControl:
         subjects = [job.subject for job in selected if job.queue == mail_queue.QUEUE]
         if subjects:
             fw.tx.run(statement, subjects=subjects, now=fw.tx.now, user=fw.user, **values)
+
+
+def _exists(tx: Tx, user: str) -> bool:
+    """Whether an account has this name now; a rename in progress is waited for, as it moves the
+    user's jobs."""
+    is_current = lock_account_shared(tx, user)
+    return user in (ADMINISTRATOR, GUEST) or (is_current and email_of(tx, user) != "")
 
 
 _SUBJECTS: Final[sa.BindParameter[Any]] = sa.bindparam("subjects", expanding=True)
@@ -483,13 +496,16 @@ def _select_jobs(
     lock: bool,
     states: Sequence[JobState] = tuple(JobState),
 ) -> list[JobFacts]:
+    for name, value in msgspec.structs.asdict(filters).items():
+        if value == "":  # perhaps of an unset variable
+            raise ValidationError(f"{name} is empty; leave it out to match all.", field=name)
     if filters.queue and filters.queue not in QUEUES:
         raise BadRequestError("queue must be app or mail.", field="queue")
     if filters.state and filters.state not in list(JobState):
         raise BadRequestError(f"state must be one of {', '.join(JobState)}.", field="state")
     now = tx.now
     conditions = _conditions(now)
-    chosen = [state for state in states if filters.state in ("", state)]
+    chosen = [state for state in states if filters.state in (None, state)]
     query = sa.select(*_COLUMNS).where(sa.or_(sa.false(), *(conditions[each] for each in chosen)))
     for column, value in ((_J.function, filters.function), (_J.user, filters.user)):
         if value:

@@ -12,7 +12,9 @@ from tests.http_site import HttpSite
 
 def fail_two(tx: Tx) -> list[int]:
     numbers = [
-        jobs.enqueue_numbered(tx, queue="app", function="notes.report", arguments='{"pin": "pin-4711"}')
+        jobs.enqueue_numbered(
+            tx, queue="app", function="notes.report", arguments='{"pin": "pin-4711"}'
+        )
         for _ in range(2)
     ]
     for job in jobs.claim(tx, "app", "", 2, 60_000, "token"):
@@ -51,6 +53,18 @@ async def test_jobs_operations_require_a_manager_and_name_bad_arguments(site: Ht
     for body, field in wrong:
         reply = await site.op("jobs.list", body, sid=boss)
         assert (reply.status, reply.json["error"]["extra"]["field"]) == (400, field)
+
+
+@pytest.mark.parametrize("name", ["retryMatching", "cancelMatching"])
+async def test_jobs_that_match_empty_filter_are_not_changed(site: HttpSite, name: str) -> None:
+    """The value of an unset variable is refused, as on the command line (C-171, O-223)."""
+    await site.add_account("boss", "System Manager")
+    boss = await site.sid("boss")
+    await site.site.store.write(fail_two)
+    reply = await site.op(f"jobs.{name}", {"queue": "app", "user": ""}, sid=boss)
+    assert (reply.status, reply.json["error"]["extra"]["field"]) == (422, "user")
+    listed = (await site.op("jobs.list", {"user": ""}, sid=boss)).json["jobs"]
+    assert [job["state"] for job in listed] == ["failed"] * 2
 
 
 JOBS = "/api/method/core.services.jobs.list"

@@ -46,13 +46,13 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MatchingJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of jobs.retryMatching and jobs.cancelMatching; omitted fields match all. `before` is
-    the `next` of the previous response."""
+    """The body of jobs.retryMatching and jobs.cancelMatching; omitted fields match all, and empty
+    ones are refused. `before` is the `next` of the previous response."""
 
-    queue: str = ""
-    state: str = ""
-    function: str = ""
-    user: str = ""
+    queue: str | None = None
+    state: str | None = None
+    function: str | None = None
+    user: str | None = None
     before: int | None = None
 
 
@@ -112,7 +112,8 @@ class JobRoutes(GatewayRoutes):
     async def _act_on_many(
         self, exchange: Exchange, action: Callable[[Fw, JobFilter, int | None], ChangedJobs]
     ) -> Response:
-        filters, before = _filter(exchange.body), exchange.body.before
+        body: MatchingJobsRequest = exchange.body
+        filters, before = JobFilter(body.queue, body.state, body.function, body.user), body.before
         changed = await self._write(exchange, lambda fw: action(fw, filters, before))
         return json_response(ChangedJobsResponse(*changed))
 
@@ -125,8 +126,11 @@ def _from_query(query: Mapping[str, str]) -> ListJobsRequest:
     )
 
 
-def _filter(body: ListJobsRequest | MatchingJobsRequest) -> JobFilter:
-    return JobFilter(body.queue, body.state, body.function, body.user)
+def _filter(body: ListJobsRequest) -> JobFilter:
+    """Return the filter of a list, in which an empty text matches all."""
+    return JobFilter(
+        body.queue or None, body.state or None, body.function or None, body.user or None
+    )
 
 
 def _details(job: JobFacts) -> JobDetails:

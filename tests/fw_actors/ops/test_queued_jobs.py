@@ -12,6 +12,7 @@ from fw_actors.errors import (
     ConflictError,
     NotFoundError,
     PermissionDeniedError,
+    ValidationError,
 )
 from fw_actors.mail import Template
 from fw_actors.ops.queued_jobs import JobFacts, JobFilter, JobState, state_of
@@ -25,7 +26,7 @@ REPORT = "notes.report"
 
 
 def write(tx: Tx, function: str = REPORT, **fields: Any) -> int:
-    return jobs.enqueue_numbered(tx, queue="app", function=function, user="ada", **fields)
+    return jobs.enqueue_numbered(tx, queue="app", function=function, **{"user": "ada", **fields})
 
 
 def fail(tx: Tx, number: int) -> None:
@@ -37,9 +38,9 @@ def fail(tx: Tx, number: int) -> None:
             jobs.release(tx, job.id, "token")
 
 
-async def failed_job(site: VirtualSite) -> int:
+async def failed_job(site: VirtualSite, user: str = "ada") -> int:
     def work(tx: Tx) -> int:
-        number = write(tx)
+        number = write(tx, user=user)
         fail(tx, number)
         return number
 
@@ -200,6 +201,47 @@ async def test_retry_matching_retries_job_that_fails_again_once(
     last = await site.do(lambda fw: control.retry_matching(fw, JobFilter(), first.next))
     assert last == (1, None)
     assert [job.state for job in await listed(site)] == ["failed", "failed", "ready"]
+
+
+@pytest.mark.parametrize("act", ["retry_matching", "cancel_matching"])
+async def test_change_of_many_jobs_is_refused_after_rename_of_their_user(
+    site: VirtualSite, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    """Whoever repeats the call would take it for complete otherwise (O-223)."""
+    monkeypatch.setattr("fw_actors.ops.queued_jobs.MAX_CHANGED_JOBS", 2)
+    await site.do(lambda fw: fw.new_doc("User", name="ann", email="ann@x.test", roles=[]).insert())
+    for _ in range(3):
+        await failed_job(site, user="ann")
+    change = partial(getattr(site.site.jobs, act), filters=JobFilter(user="ann"))
+    first = await site.do(change)
+    await site.do(lambda fw: fw.get_doc("User", "ann").rename("anna"))
+    with pytest.raises(ConflictError, match="ann was renamed or deleted"):
+        await site.do(partial(change, before=first.next))
+    renamed = partial(getattr(site.site.jobs, act), filters=JobFilter(user="anna"))
+    assert await site.do(partial(renamed, before=first.next)) == (1, None)
+
+
+async def test_change_of_all_jobs_of_deleted_user_is_complete(
+    site: VirtualSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`next` is null if no further jobs match, also after a full batch (O-223)."""
+    monkeypatch.setattr("fw_actors.ops.queued_jobs.MAX_CHANGED_JOBS", 2)
+    for _ in range(4):
+        await failed_job(site, user="gone")
+    change = partial(site.site.jobs.cancel_matching, filters=JobFilter(user="gone"))
+    first = await site.do(change)
+    assert first.next is not None
+    assert await site.do(partial(change, before=first.next)) == (2, None)
+
+
+@pytest.mark.parametrize("field", ["queue", "state", "function", "user"])
+async def test_change_of_many_jobs_refuses_empty_filter(site: VirtualSite, field: str) -> None:
+    """An unset variable must not select all jobs (O-223)."""
+    await failed_job(site)
+    with pytest.raises(ValidationError) as refused:
+        await site.do(lambda fw: site.site.jobs.cancel_matching(fw, JobFilter(**{field: ""})))
+    assert refused.value.extra["field"] == field
+    assert len(await listed(site)) == 1
 
 
 async def test_job_operations_require_an_unscoped_system_manager(site: VirtualSite) -> None:
