@@ -150,6 +150,7 @@ HOOKS: Final = (
     "before_validate", "validate", "before_save",
     "on_insert", "on_update", "on_submit", "on_cancel", "on_trash", "after_commit",
 )  # fmt: skip
+_HOOKS_OF_SUBMITS: Final = ("on_submit", "on_cancel")
 _HOOKS_ELSEWHERE: Final = MappingProxyType(
     {
         "before_insert": "before_save", "after_insert": "on_insert", "on_create": "on_insert",
@@ -312,8 +313,8 @@ def read_declaration(
     granted = _parse_permissions(permissions, problems)
     if child and (submittable or granted):
         problems.append("a child DocType has neither permissions nor a submit of its own")
-    if child:
-        problems += _hooks_of_rows(cls)
+    if child or not submittable:
+        problems += _uncalled_hooks(cls, child=child)
     unique_together = _parse_together(cls, "unique_together", fields, problems)
     index_together = _parse_together(cls, "index_together", fields, problems, TIMES)
     problems += limit_problems(fields, (*unique_together, *index_together))
@@ -442,14 +443,17 @@ def _hook_problems(cls: type) -> Iterator[str]:
             yield f"{name}: a hook must be a plain function of the document and fw"
 
 
-def _hooks_of_rows(cls: type) -> Iterator[str]:
-    """Yield the hooks that a child DocType defines: nothing calls them. It may inherit some."""
-    for name in HOOKS:
+def _uncalled_hooks(cls: type, *, child: bool) -> Iterator[str]:
+    """Yield the hooks that nothing calls: all of a child DocType, and those of a submit of one that
+    is not submittable. A class may inherit some."""
+    for name in HOOKS if child else _HOOKS_OF_SUBMITS:
         if inspect.isfunction(vars(cls).get(name)):
-            yield (
-                f"{name}: rows have no hooks; use a hook of the parent, or rename a method of your "
-                "own"
+            reason = (
+                "rows have no hooks; use a hook of the parent"
+                if child
+                else "its documents cannot be submitted; declare it with submittable=True"
             )
+            yield f"{name}: {reason}, or rename a method of your own"
 
 
 def _misnamed_hooks(cls: type) -> Iterator[str]:

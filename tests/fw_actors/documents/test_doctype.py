@@ -185,6 +185,23 @@ def test_child_doctype_reports_its_own_hooks() -> None:
     )
 
 
+@pytest.mark.parametrize("submittable", [False, True])
+def test_doctype_reports_hooks_of_a_submit_that_it_does_not_have(submittable: bool) -> None:
+    """Nothing would call them (D-167)."""
+
+    class Order(DocType, submittable=submittable):
+        def on_submit(self, fw: Any) -> None: ...
+
+        def on_cancel(self, fw: Any) -> None: ...
+
+    rule = (
+        "its documents cannot be submitted; declare it with submittable=True, or rename a method "
+        "of your own"
+    )
+    reported = (f"on_submit: {rule}", f"on_cancel: {rule}")
+    assert Order.meta.problems == (() if submittable else reported)
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [
