@@ -382,6 +382,8 @@ def _module_problems(module: ModuleType, folder: Path) -> Iterator[str]:
                 "name"
             )
             return
+    if top in sys.stdlib_module_names:
+        yield f"apps: {name} is a module of Python's standard library and not an app; remove it"
 
 
 def _describe_import_error(error: BaseException) -> str:

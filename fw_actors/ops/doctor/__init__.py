@@ -21,15 +21,15 @@ from fw_actors.ops.doctor.delivery import (
     webhook_facts,
 )
 from fw_actors.ops.doctor.system import (
+    app_facts,
     clock_facts,
     database_facts,
+    evaluate_apps,
     evaluate_clock,
     evaluate_database,
     evaluate_front,
     evaluate_mail,
-    evaluate_migrations,
     mail_facts,
-    migration_facts,
     not_answering,
 )
 from fw_actors.ops.site import Site
@@ -57,5 +57,5 @@ async def examine(site: Site, service: ServiceState) -> list[Section]:
         evaluate_queues(await queue_facts(site), service),
         evaluate_database(await database_facts(site)),
         evaluate_clock(await clock_facts(site)),
-        evaluate_migrations(await migration_facts(site)),
+        evaluate_apps(await app_facts(site)),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -22,6 +22,7 @@ from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConfigurationError
 from fw_actors.mail import MailFault, load_method, probe
 from fw_actors.ops.data_migrations import PendingMigration, pending
+from fw_actors.ops.queued_jobs import app_functions
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
@@ -71,24 +72,51 @@ def evaluate_clock(facts: ClockFacts) -> Section:
     return Section("clock", "Clock", (finding,), {"now": facts.now, "newestRow": facts.latest})
 
 
-async def migration_facts(site: Site) -> list[PendingMigration]:
-    """Query which data migrations of the site's apps have not run."""
-    return await site.store.read(lambda tx: pending(tx, site.registry))
+@dataclass(frozen=True)
+class AppFacts:
+    """The data migrations that have not run, and the apps that declare and define nothing."""
+
+    pending: Sequence[PendingMigration]
+    empty: Sequence[str] = ()
 
 
-def evaluate_migrations(waiting: list[PendingMigration]) -> Section:
-    """Evaluate the data migrations of apps."""
-    findings = tuple(
+async def app_facts(site: Site) -> AppFacts:
+    """Query the data migrations of the site's apps, and what the apps declare."""
+    registry = site.registry
+    used = {
+        *(meta.module for meta in registry.metas.values()),
+        *(function.module for function in registry.functions.values()),
+        *(each.module for steps in registry.migrations.values() for each in steps),
+    }
+    empty = [
+        app
+        for app in site.config.apps
+        if not any(f"{module}.".startswith(f"{app}.") for module in used)
+        and not app_functions([app])  # jobs, or functions of mails
+    ]
+    return AppFacts(await site.store.read(lambda tx: pending(tx, registry)), empty)
+
+
+def evaluate_apps(facts: AppFacts) -> Section:
+    """Evaluate the apps and their data migrations."""
+    findings = [
+        warning(
+            f"the app {app} declares nothing: no DocType, function or data migration",
+            f"Import its modules in the file that {app} names, or remove it from apps in fw.json.",
+        )
+        for app in facts.empty
+    ]
+    findings += [
         warning(
             f"the data migration {each} " + ("has begun" if each.begun else "has not run"),
             "Make a backup, and run fw migrate.",
         )
-        for each in waiting
-    )
-    names = [str(each) for each in waiting]
-    return Section(
-        "apps", "Apps", findings or (ok("no data migration is pending"),), {"pending": names}
-    )
+        for each in facts.pending
+    ]
+    if not facts.pending:
+        findings.append(ok("no data migration is pending"))
+    names = [str(each) for each in facts.pending]
+    return Section("apps", "Apps", tuple(findings), {"pending": names})
 
 
 _MIB: Final = 1 << 20

@@ -177,6 +177,14 @@ def test_load_apps_reports_app_named_like_an_installed_module(folder: Path, file
     assert reported.endswith(f"and not {folder / file}; give the app another name")
 
 
+def test_load_apps_reports_module_of_standard_library(folder: Path) -> None:
+    """Nothing of it would be declared (D-166)."""
+    assert loading(folder, "json", "email.message") == (
+        "apps: json is a module of Python's standard library and not an app; remove it\n"
+        "apps: email.message is a module of Python's standard library and not an app; remove it"
+    )
+
+
 def test_load_apps_reports_folder_without_init(folder: Path) -> None:
     """Python imports it as an empty namespace, of which nothing is declared."""
     write(folder, "myapp_folder/parts.py", OTHER)

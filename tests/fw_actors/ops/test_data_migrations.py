@@ -15,7 +15,7 @@ import trio
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.errors import ConfigurationError
 from fw_actors.ops.data_migrations import DataMigrationFailed, pending, run_pending
-from fw_actors.ops.doctor.system import evaluate_migrations, migration_facts
+from fw_actors.ops.doctor.system import app_facts, evaluate_apps
 from fw_actors.ops.site import Site
 from tests.site_kit import inline_site, keep_database_at
 
@@ -120,7 +120,7 @@ async def test_failed_batch_is_undone_and_repeated_by_the_next_run(
             await ran(site)
         assert await field(site, "visits") == [1, 1, None, None, None]
         assert await waiting(site) == ["contacts 2 (count_visits)"]
-        (finding,) = evaluate_migrations(await migration_facts(site)).findings
+        (finding,) = evaluate_apps(await app_facts(site)).findings
         assert finding.text == "the data migration contacts 2 (count_visits) has begun"
     async with open_app(APP + "STOP = None\n" + FIRST + BATCHES) as site:
         assert await ran(site) == ["contacts 2 (count_visits)"]

@@ -16,8 +16,10 @@ from fw_actors.ops.doctor.delivery import WebhookSince, queue_facts, webhook_fac
 from fw_actors.ops.doctor.system import (
     ClockFacts,
     MailFacts,
+    app_facts,
     clock_facts,
     database_facts,
+    evaluate_apps,
     mail_facts,
 )
 from fw_actors.ops.stored_secrets import BATCH, secret_facts
@@ -26,6 +28,7 @@ from fw_actors.rules.findings import Level, ServiceState
 from fw_actors.store import jobs
 from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
 from tests.fw_actors.webhooks.claim_kit import ClaimingProcess, ScriptedDeliveries
+from tests.site_kit import inline_site
 
 DAY = 86_400
 
@@ -302,3 +305,17 @@ async def test_examination_has_all_sections_and_writes_nothing(site: VirtualSite
         "signIn", "mail", "webhooks", "secrets", "queues", "database", "clock", "apps",
     ]  # fmt: skip
     assert not any(section.texts(Level.PROBLEM) for section in sections)
+
+
+async def test_doctor_names_apps_that_declare_nothing(tmp_path: Path) -> None:
+    """D-166; an app of jobs defines functions."""
+    package = tmp_path / "doctored_empty"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "doctypes.py").write_text("def job(fw): ...\n")
+    (tmp_path / "doctored_jobs.py").write_text("def job(fw): ...\n")
+    async with inline_site(tmp_path, apps=("doctored_empty", "doctored_jobs")) as site:
+        section = evaluate_apps(await app_facts(site))
+    assert section.texts(Level.WARNING) == [
+        "the app doctored_empty declares nothing: no DocType, function or data migration"
+    ]

@@ -31,13 +31,14 @@ from fw_actors.ops.doctor.delivery import (
     evaluate_webhooks,
 )
 from fw_actors.ops.doctor.system import (
+    AppFacts,
     ClockFacts,
     DatabaseFacts,
     MailFacts,
+    evaluate_apps,
     evaluate_clock,
     evaluate_database,
     evaluate_mail,
-    evaluate_migrations,
 )
 from fw_actors.ops.stored_secrets import SecretFacts
 from fw_actors.rules.findings import Level, Section, ServiceState
@@ -491,13 +492,13 @@ def test_doctor_names_pending_data_migrations() -> None:
         PendingMigration("shop", DataMigration(1, first), begun=True),
         PendingMigration("shop", DataMigration(2, second), begun=False),
     ]
-    section = evaluate_migrations(waiting)
+    section = evaluate_apps(AppFacts(waiting))
     assert section.texts(Level.WARNING) == [
         "the data migration shop 1 (first) has begun",
         "the data migration shop 2 (second) has not run",
     ]
     assert section.facts == {"pending": ["shop 1 (first)", "shop 2 (second)"]}
-    assert only(evaluate_migrations([]), Level.OK) == "no data migration is pending"
+    assert only(evaluate_apps(AppFacts([])), Level.OK) == "no data migration is pending"
 
 
 @pytest.mark.parametrize(
