@@ -238,12 +238,12 @@ class PasswordChanges(CountedAttempts):
                 requester=_requester(change),
                 may_begin=lambda: may_verify(admitted.charged_at, self._clock.now()),
             )
-            if not verified.ok:
-                return await self._store.write(lambda tx: self._fail(tx, admitted))
-            new = await self._hash(change, admitted)
+            new = await self._hash(change, admitted) if verified.ok else None
         except OverloadedError as error:
             await self._store.write(lambda tx: attempts.release(tx, admitted.charge))
             return error
+        if new is None:  # a failure that cannot be written keeps its charge
+            return await self._store.write(lambda tx: self._fail(tx, admitted))
         return await self._store.write(lambda tx: self._succeed(tx, change, admitted, new))
 
     async def _hash(self, change: PasswordChange, admitted: AdmittedChange) -> str | FwError:

@@ -96,8 +96,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a password changes without the current one",
         _CHANGE,
-        "            if not verified.ok:\n",
-        "            if verified is None:\n",
+        "if verified.ok else None\n",
+        "if verified else None\n",
         _TEST_OWN + "password_change_shares_the_budget_of_sign_ins",
     ),
     Mutation(

@@ -286,6 +286,28 @@ async def test_busy_hasher_releases_the_charge_of_a_password_change(client: Sign
     assert await client.site.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
 
 
+async def test_wrong_current_password_keeps_its_charge_if_the_store_is_busy(
+    client: SignInClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A charge is kept on failure (A-65): as a failure that cannot be counted at once, it counts
+    after 30 s (A-66)."""
+    change = PasswordChange("ada", "no session", "wrong", OTHER)
+    admitted = await client.changes.admit(change, client.changes.counter("ada"))
+    assert isinstance(admitted, AdmittedChange)
+    store, refusals = client.site.site.store, [OverloadedError("The store is busy.")]
+    write = store.write
+
+    async def refuse_once(*args: Any, **given: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await write(*args, **given)
+
+    monkeypatch.setattr(store, "write", refuse_once)
+    with pytest.raises(OverloadedError):
+        await client.changes.verify(change, admitted)
+    assert await client.site.sql("SELECT count(*) FROM fw_login_attempt") == [(1,)]
+
+
 async def test_password_change_of_a_disabled_account_is_refused_uncharged(
     client: SignInClient,
 ) -> None:
