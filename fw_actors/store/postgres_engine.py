@@ -83,7 +83,7 @@ class PostgresDialect(dialect):
 _TOKEN: Final = re.compile(
     r"""
       (?P<skipped> '(?:[^']|'')*'                     # standard_conforming_strings is on
-        | --[^\n]*
+        | --[^\r\n]*
         | \$(?P<tag>(?:[A-Za-z_\x80-\U0010ffff][\w]*)?)\$.*?\$(?P=tag)\$
         | :: | := | \s+ )
     | (?P<escaped> [eE]'(?:[^'\\]|\\.|'')*' )

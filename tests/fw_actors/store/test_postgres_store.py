@@ -17,7 +17,7 @@ import pytest
 import trio
 from sqlalchemy import text as sql
 
-from fw_actors.errors import ConfigurationError, OverloadedError
+from fw_actors.errors import ConfigurationError, OverloadedError, ValidationError
 from fw_actors.runtime.clock import SeededEntropy, SystemClock
 from fw_actors.store import StatementError, Store, Tx
 from fw_actors.store.postgres import open_postgres
@@ -80,6 +80,14 @@ async def test_raw_sql_skips_nested_comment_as_server_does(store: Store) -> None
     """Comments nest on PostgreSQL: the outer one ended with the inner one."""
     text = "/* outer /* inner */ it's :no */ SELECT 1 AS one"
     assert await store.read(lambda tx: tx.raw(text)) == [{"one": 1}]
+
+
+async def test_raw_sql_ends_comment_at_carriage_return_as_server_does(store: Store) -> None:
+    """D-198: what follows was taken for a part of the comment, and was not checked."""
+    text = "SELECT 1 AS one -- :no\r, :two AS two"
+    assert await store.read(lambda tx: tx.raw(text, {"two": 2})) == [{"one": 1, "two": 2}]
+    with pytest.raises(ValidationError, match="set_config"):
+        await store.write(lambda tx: tx.raw("SELECT --\rset_config('lock_timeout', '0', false)"))
 
 
 async def test_transaction_lock_serialises_writes(store: Store) -> None:
