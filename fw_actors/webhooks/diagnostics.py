@@ -38,7 +38,7 @@ from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.receivers import NOT_PAUSED, pause_end
 from fw_actors.rules.signing import signed_headers
 from fw_actors.runtime.clock import US_PER_MS
-from fw_actors.store import Statement, Tx
+from fw_actors.store import Statement, Tx, one_of
 from fw_actors.store.ordered_jobs import first_of
 from fw_actors.store.schema import JOB
 from fw_actors.tracing import CURRENT_TRACE, TraceContext
@@ -117,7 +117,7 @@ def _competing(tx: Tx, webhooks: list[str], due: int, number: int) -> tuple[int,
 
     Both at most `MAX_COUNTED_JOBS`, because a hundred thousand may wait for a dead receiver.
     """
-    of_them = sa.select(JOB.c.id).where(JOB.c.queue == QUEUE, JOB.c.partition.in_(webhooks))
+    of_them = sa.select(JOB.c.id).where(JOB.c.queue == QUEUE, one_of(JOB.c.partition, webhooks))
     before = (JOB.c.next_at < due) | ((JOB.c.next_at == due) & (JOB.c.id < number))
     ahead = of_them.where(JOB.c.next_at <= due, before, JOB.c.lease.is_(None))
     leased = of_them.where(JOB.c.next_at > tx.now, JOB.c.lease.is_not(None))

@@ -55,6 +55,21 @@ async def test_waiting_counts_deliveries_of_same_receiver(
     assert (await read_facts(site, first)).leased
 
 
+@pytest.mark.usefixtures("on_both_stores")
+async def test_waiting_counts_deliveries_of_receiver_with_any_number_of_webhooks(
+    site: VirtualSite,
+) -> None:
+    """A statement may bind 65,535 values on PostgreSQL, and 32,766 on SQLite."""
+    await site.subscribe(url="https://receiver.test/")
+    first, second = await emit(site), await emit(site)
+    await site.sql(
+        "INSERT INTO doc_webhook (name, url) WITH RECURSIVE each (n) AS "
+        "(SELECT 1 UNION ALL SELECT n + 1 FROM each WHERE n < 66000) "
+        "SELECT 'hook-' || n, 'https://receiver.test/' FROM each"
+    )
+    assert [(await read_facts(site, each)).ahead for each in (first, second)] == [0, 1]
+
+
 async def test_explain_reports_lease_and_its_end(site: VirtualSite) -> None:
     hook = await site.subscribe()
     delivery = await emit(site)
