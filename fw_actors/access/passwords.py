@@ -22,14 +22,12 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access import attempts, links, sessions
-from fw_actors.access.accounts import Account, lock_account
+from fw_actors.access.accounts import Account, email_of, lock_account
 from fw_actors.access.api_keys import ApiKeys
 from fw_actors.access.hash_costs import count_change
 from fw_actors.access.sign_in import AttemptDependencies, CountedAttempts
-from fw_actors.documents.core import User
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
-from fw_actors.documents.tables import table_of
 from fw_actors.errors import (
     AuthenticationError,
     FwError,
@@ -48,8 +46,6 @@ from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import PASSWORD
 
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
-_USERS: Final = table_of(User).table
-_EMAIL: Final = Statement(sa.select(_USERS.c.email).where(_USERS.c.name == _USER))
 _REPLACE_PASSWORD: Final = Statement(
     sa.delete(PASSWORD)
     .where(PASSWORD.c.user == _USER)
@@ -175,12 +171,8 @@ class Passwords:
     def replace_and_unlock(self, fw: Fw, user: str, password_hash: str) -> EndedAccess:
         """Replace a password as an administrator; also lift lockouts of name and e-mail."""
         ended = self.replace(fw, user, password_hash, Action.SET_PASSWORD)
-        attempts.unlock_account(fw.tx, self._key, name=user, email=self.email(fw.tx, user))
+        attempts.unlock_account(fw.tx, self._key, name=user, email=email_of(fw.tx, user))
         return ended
-
-    def email(self, tx: Tx, user: str) -> str:
-        """Return an account's e-mail, which its password must not equal."""
-        return str(tx.scalar(_EMAIL, user=user) or "")
 
 
 WRONG: Final = "The current password is wrong."
@@ -248,7 +240,7 @@ class PasswordChanges(CountedAttempts):
 
     async def _hash(self, change: PasswordChange, admitted: AdmittedChange) -> str | FwError:
         user = admitted.account.user
-        email = await self._store.read(lambda tx: self._passwords.email(tx, user), reserved=True)
+        email = await self._store.read(lambda tx: email_of(tx, user), reserved=True)
         try:
             return await self._hasher.hash(
                 change.password, name=user, email=email, requester=_requester(change)
