@@ -208,7 +208,7 @@ class Membership:
         """Put an item into the queue according to the policy; return whether it was put."""
         if self._accept is not None and not self._accepts(item):
             return False
-        if len(self.queue) >= self.capacity:
+        while len(self.queue) >= self.capacity:  # by more than one after new terms
             self.missed += 1
             if self._overflow is TopicOverflow.UNSUBSCRIBE:
                 self._unsubscribe()

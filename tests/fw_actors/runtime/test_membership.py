@@ -48,6 +48,23 @@ async def test_membership_that_is_full_by_new_terms_makes_publishers_wait(
         assert diary == [1, 2, 4]
 
 
+async def test_membership_with_smaller_capacity_drops_all_that_exceed_it(runtime: Runtime) -> None:
+    """R-102: the queue kept its former length, because each publication replaced one."""
+    topic: Topic[DiaryNote] = Topic(runtime, "news")
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: SampleActor(diary)) as a:
+        a.suspend()
+        member = topic.subscribe(a, overflow=TopicOverflow.DROP_OLDEST, capacity=4)
+        for number in (1, 2, 3, 4):
+            topic.tell(DiaryNote(number))
+        topic.subscribe(a, overflow=TopicOverflow.DROP_OLDEST, capacity=2)
+        topic.tell(DiaryNote(5))
+        assert member.missed == 3
+        a.resume()
+        await wait_all_tasks_blocked()
+        assert diary == [4, 5]
+
+
 async def test_membership_after_another_keeps_the_order(runtime: Runtime) -> None:
     """R-100: also if publications of the one that has ended are still to be handled."""
     topic: Topic[DiaryNote] = Topic(runtime, "news")
