@@ -199,6 +199,7 @@ def _with_port(address: Address, port: int) -> Address:
 
 
 STAGGER_SECONDS: Final = 0.25  # RFC 8305 5: the recommended Connection Attempt Delay
+MAX_ADDRESSES: Final = 64  # of a name: each silent one keeps a descriptor until the deadline
 
 _REASONS: Final = {
     errno.ECONNREFUSED: "refused the connection",
@@ -385,10 +386,11 @@ def _interleaved(addresses: Sequence[Address]) -> list[Address]:
 
 
 async def _connect(origin: Origin, addresses: Sequence[Address]) -> socket.socket:
-    """Return the first connection that an address accepts; a further one is tried every 250 ms.
+    """Return the first connection that one of the first `MAX_ADDRESSES` addresses accepts.
 
     Raises: ConnectError.
     """
+    addresses = addresses[:MAX_ADDRESSES]
     if len(addresses) == 1:
         connected: list[socket.socket] = []
         failures = [await _connect_to(addresses[0], connected)]
@@ -404,12 +406,13 @@ async def _connect(origin: Origin, addresses: Sequence[Address]) -> socket.socke
 
 
 async def _race(addresses: Sequence[Address]) -> tuple[list[socket.socket], list[int | None]]:
-    """Try each address when the previous one has failed or taken 250 ms; the first connection wins.
+    """Try each address when the previous one has failed or is silent; the first connection wins.
 
     Returns: the connection alone, or no connection and the failures in the order of time.
     """
     connected: list[socket.socket] = []
     failures: list[int | None] = []
+    stagger = _stagger(len(addresses))
 
     async def attempt(address: Address, failed: trio.Event) -> None:
         failure = await _connect_to(address, connected)
@@ -424,13 +427,23 @@ async def _race(addresses: Sequence[Address]) -> tuple[list[socket.socket], list
             for address in addresses:
                 failed = trio.Event()
                 nursery.start_soon(attempt, address, failed)
-                with trio.move_on_after(STAGGER_SECONDS):
+                with trio.move_on_after(stagger):
                     await failed.wait()
     except BaseException:
         for sock in connected:
             sock.close()
         raise
     return connected, failures
+
+
+def _stagger(count: int) -> float:
+    """Return the seconds after which a silent address is not waited for alone.
+
+    The last of `count` addresses is dialled in the first half of the time that remains, so that it
+    can still accept and respond.
+    """
+    remaining = trio.current_effective_deadline() - trio.current_time()
+    return max(0.0, min(STAGGER_SECONDS, remaining / 2 / count))
 
 
 async def _connect_to(address: Address, connected: list[socket.socket]) -> int | None:

@@ -6,8 +6,8 @@ import datetime
 import socket
 import ssl
 import threading
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from fw_actors.http import (
     parse_endpoint,
     system_trust,
 )
+from fw_actors.http.dial import MAX_ADDRESSES
 from fw_actors.rules.outgoing import OutgoingPolicy
 from tests.fw_actors.http.lookups import found, loopback, v4, v6
 from tests.fw_actors.http.receiver import OK, ScriptedConnection, always, headers, once, receiving
@@ -70,16 +71,24 @@ async def test_dial_skips_address_of_unsupported_family() -> None:
             assert answer.status == 200
 
 
-async def test_dial_skips_silent_address() -> None:
-    """RFC 8305 5: the next address is dialled before the first one fails."""
-    with socket.socket() as full:
+@contextmanager
+def silent_port() -> Iterator[int]:
+    """Give a port of 127.0.0.2 that neither accepts nor refuses: its backlog is full."""
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
         full.bind(("127.0.0.2", 0))
         full.listen(0)
         port = full.getsockname()[1]
-        stuffing = [socket.socket() for _ in range(4)]
-        for sock in stuffing:  # a backlog that is full lets further handshakes hang
+        for _ in range(4):
+            sock = stack.enter_context(socket.socket())
             sock.setblocking(False)
             sock.connect_ex(("127.0.0.2", port))
+        yield port
+
+
+async def test_dial_skips_silent_address() -> None:
+    """RFC 8305 5: the next address is dialled before the first one fails."""
+    with silent_port() as port:
         async with receiving(always(OK)) as receiver:
             lookup = found(v4("127.0.0.2", port), v4("127.0.0.1", receiver.port))
             async with open_sender(lookup=lookup) as sender:
@@ -91,8 +100,28 @@ async def test_dial_skips_silent_address() -> None:
                     await sender.post(
                         parse_endpoint(f"http://127.0.0.2:{port}"), b"{}", headers, timeout=SHORT
                     )
-        for sock in stuffing:
-            sock.close()
+
+
+@pytest.mark.parametrize("silent", [12, MAX_ADDRESSES - 1])
+async def test_dial_tries_last_of_many_silent_addresses(silent: int) -> None:
+    """B-146: within the deadline, which is shorter than 250 ms for each."""
+    with silent_port() as port:
+        async with receiving(always(OK)) as receiver:
+            addresses = [v4("127.0.0.2", port)] * silent
+            lookup = found(*addresses, v4("127.0.0.1", receiver.port))
+            async with open_sender(lookup=lookup) as sender:
+                answer = await sender.post(receiver.target("localhost"), b"{}", headers, timeout=2)
+                assert answer.status == 200
+
+
+async def test_dial_tries_limited_number_of_addresses() -> None:
+    """B-146: a name with more keeps no more descriptors."""
+    async with receiving(always(OK)) as receiver:
+        refusing = [v4("127.0.0.2", 1)] * MAX_ADDRESSES
+        lookup = found(*refusing, v4("127.0.0.1", receiver.port))
+        async with open_sender(lookup=lookup) as sender:
+            with pytest.raises(ConnectError, match=f"and {MAX_ADDRESSES - 1} more"):
+                await sender.post(receiver.target("localhost"), b"{}", headers, timeout=LONG)
 
 
 async def test_dial_reports_single_error_if_all_refuse() -> None:
