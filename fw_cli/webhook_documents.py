@@ -246,14 +246,18 @@ def show_webhooks(context: CommandContext, webhook: str | None, as_json: bool) -
 
     def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
         from fw_actors.documents import rest
-        from fw_actors.webhooks.health import health_of
+        from fw_actors.webhooks.health import MAX_WAITING_DELIVERIES, health_of
 
         if webhook is None:
             names = [row["name"] for row in fw.get_list(DOCTYPE, order_by="name asc")]
         else:
             names = [require_webhook(fw, webhook)]
         health = health_of(fw.tx, names, service)
-        return [_webhook_as_json(rest.read(fw, DOCTYPE, name), health[name]) for name in names]
+        rows = [_webhook_as_json(rest.read(fw, DOCTYPE, name), health[name]) for name in names]
+        for row in rows if not as_json else ():
+            if row["waiting"] >= MAX_WAITING_DELIVERIES:
+                row["waiting"] = f"{row['waiting']} or more"
+        return rows
 
     rows = context.read(read)
     if webhook is None:

@@ -266,6 +266,17 @@ def test_add_asks_for_events_in_the_words_of_its_options(fw: CommandLine) -> Non
     assert "Error: --on is required with --doctype.\n" in completed.stderr
 
 
+def test_show_says_that_count_of_waiting_deliveries_is_limited(
+    fw: CommandLine, erp: dict[str, Any]
+) -> None:
+    """B-241: at most 1,000 are counted."""
+    emit = 'len(fw.webhooks.emit_many([{"name": "a.b", "data": {}}] * 1000))'
+    assert fw.json("eval", emit, "--commit") == 1000
+    assert "1000 or more" in fw.done("webhooks", "show")
+    assert "1000 or more" in fw.done("webhooks", "show", "erp")
+    assert shown(fw)["waiting"] == 1000
+
+
 def test_show_prints_secret_as_configured(fw: CommandLine, erp: dict[str, Any]) -> None:
     lines = fw.done("webhooks", "show", "erp").splitlines()
     assert ["secret", "configured"] in [line.split() for line in lines]
