@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from itertools import product
 
 import pytest
 import sqlalchemy as sa
@@ -28,6 +29,22 @@ def in_time() -> None:
 def test_like_long_matches_like_of_sqlite(pattern: str, text: str) -> None:
     (like,) = _LITE.execute("SELECT ? LIKE ? ESCAPE '\\'", (text, pattern)).fetchone()
     assert like_long(in_time, pattern, text) is bool(like)
+
+
+def words(letters: str, most: int) -> list[str]:
+    """All texts of these letters with at most `most` characters."""
+    lengths = range(most + 1)
+    return ["".join(word) for length in lengths for word in product(letters, repeat=length)]
+
+
+def test_like_long_matches_each_short_pattern_like_sqlite() -> None:
+    """Random patterns rarely have parts that overlap each other or the end of the text."""
+    texts = words("ab", 4)
+    rows = ",".join(f"({n}, '{text}')" for n, text in enumerate(texts))
+    like = f"WITH texts (n, text) AS (VALUES {rows}) SELECT text LIKE ? FROM texts ORDER BY n"
+    for pattern in words("ab%_", 5):
+        expected = [bool(found) for (found,) in _LITE.execute(like, [pattern])]
+        assert [like_long(in_time, pattern, text) for text in texts] == expected, pattern
 
 
 def test_like_long_returns_null_for_null() -> None:
