@@ -12,17 +12,23 @@ import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import text as sql
 
 from fw_actors.documents.fields import iso
+from fw_actors.documents.handle import Fw
+from fw_actors.ops.site import Site
+from fw_actors.store import Tx
 from fw_actors.store.migrations import FIRST_VERSION, STEPS
 from fw_cli.context import CommandContext
 from fw_cli.exclusive import service_stopped
+from fw_cli.restoration import contents_of
 from supervisors.service.background import RunState, status
 from supervisors.service.site_files import (
     ServeLock,
@@ -83,6 +89,8 @@ def test_restore_ends_sessions_links_and_revoked_keys(fw: CommandLine) -> None:
     assert fw.json("eval", "fw.db.sql('SELECT id FROM fw_session')") == []
     assert [row["label"] for row in fw.json("key", "list", "--json")] == ["kept"]
     kept = Path(report["kept"])
+    moment = datetime.strptime(kept.name, "fw.db.before-%Y%m%dT%H%M%S%z")
+    assert abs(datetime.now(UTC) - moment) < timedelta(minutes=5)
     with closing(sqlite3.connect(kept)) as old:
         assert old.execute("SELECT count(*) FROM doc_user").fetchone() == (3,)
     assert data(fw) == ["fw.db", kept.name]
@@ -422,6 +430,39 @@ def test_restore_replaces_damaged_store(fw: CommandLine) -> None:
     assert "--end-keys ends all" in ran.stderr  # which were revoked since is unknown (C-167)
     assert json.loads(ran.stdout)["usersRevived"] == []
     assert names(fw) == ["ann"]
+
+
+def test_restore_that_ends_all_keys_needs_no_access_of_damaged_store(fw: CommandLine) -> None:
+    """C-167: a warning to use the option that was given would be misleading."""
+    fw.done("user", "add", "ann", "--email", "ann@x.test")
+    fw.done("backup", "copy.db")
+    for file in (fw.folder / "data").glob("fw.db-*"):
+        file.unlink()
+    (fw.folder / "data" / "fw.db").write_bytes(b"SQLite format 3\0" + bytes(5000))
+    assert "kept" in fw.done("restore", "copy.db", "--replace", "--end-keys", "--yes")
+
+
+@pytest.mark.parametrize("args", [("--dry-run",), ("--replace", "--yes")])
+def test_restored_store_is_read_without_time_limit(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    """C-166: the number of documents in a large backup, for example, takes long to count."""
+    fill(fw)
+    fw.done("backup", "copy.db")
+    (fw.folder / "fw.json").write_text('{"ops": {"queryTimeoutSeconds": 0.1}}')
+
+    def slow(site: Site, handle: Fw) -> dict[str, Any]:
+        handle.tx.scalar(sql(LONG_QUERY))
+        return contents_of(site, handle)
+
+    def slow_values(tx: Tx, _registry: object, _doctype: str, field: str, *_: Any) -> list[Any]:
+        if field == "secret":
+            tx.scalar(sql(LONG_QUERY))
+        return []
+
+    monkeypatch.setattr("fw_cli.restoration.contents_of", slow)
+    monkeypatch.setattr("fw_actors.ops.stored_secrets.stored_values", slow_values)
+    assert fw.json("restore", "copy.db", *args, "--json")["keys"] == 2
 
 
 def test_ctrl_c_while_old_store_is_read_ends_restore(
