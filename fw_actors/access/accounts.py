@@ -139,13 +139,16 @@ class Accounts(Observer):
             sessions.end_all(fw.tx, str(doc.name), idle_days=0)  # for the unused count
 
 
-def lock_account(tx: Tx, user: str) -> None:
+def lock_account(tx: Tx, user: str, *, limit_pauses: bool = False) -> None:
     """Lock the account's row until the transaction ends; SQLite needs no lock, since it has one
     writer.
 
     A missing account is not an error. Later reads see what earlier lock holders committed.
+    `limit_pauses`: see `Tx.limit_pauses`.
     """
     if tx.locks_rows:
+        if limit_pauses:
+            tx.limit_pauses()
         tx.run(_LOCK, user=user)
 
 

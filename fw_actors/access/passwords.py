@@ -256,8 +256,7 @@ class PasswordChanges(CountedAttempts):
         self, tx: Tx, change: PasswordChange, admitted: AdmittedChange, new: str | FwError
     ) -> PasswordChanged | FwError:
         account = admitted.account
-        tx.limit_pauses()
-        lock_account(tx, account.user)
+        lock_account(tx, account.user, limit_pauses=True)
         current = self._directory.find(tx, canonical(change.user))
         if (
             current is None

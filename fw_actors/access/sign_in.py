@@ -273,8 +273,7 @@ class SignIn(CountedAttempts):
         handle: str,
         new_hash: str | None,
     ) -> SignedIn | FwError:
-        tx.limit_pauses()
-        lock_account(tx, account.user)
+        lock_account(tx, account.user, limit_pauses=True)
         current = self._directory.find(tx, admitted.identified.canonical or "")
         if current is None or current.user != account.user or not current.enabled:
             return self._fail(tx, admitted)  # the identifier or the account changed meanwhile

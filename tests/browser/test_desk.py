@@ -83,7 +83,8 @@ def test_list_is_sorted_by_clicked_column(page: Page) -> None:
     page.goto(f"{ORDERS}?status=Packed")
     with page.expect_navigation():
         page.get_by_role("link", name="Due", exact=True).click()
-    expect(page.get_by_role("columnheader", name="Due", exact=True)).to_have_attribute("aria-sort", "ascending")
+    head = page.get_by_role("columnheader", name="Due", exact=True)
+    expect(head).to_have_attribute("aria-sort", "ascending")
 
 
 def test_list_without_matches_offers_all_rows(page: Page) -> None:
