@@ -320,6 +320,11 @@ def query_timeout(seconds: float) -> OverloadedError:
     )
 
 
+def is_query_timeout(error: FwError) -> bool:
+    """Return whether a query took too long. It would do so again: it is no state of the store."""
+    return bool(error.extra.get("reason") == QUERY_TIMEOUT)
+
+
 def too_many_consoles(limit: int) -> OverloadedError:
     """Return the error for a console beyond the first `limit`."""
     return OverloadedError(

@@ -21,7 +21,13 @@ from werkzeug.routing import Map, Rule
 from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
 from fw_actors.config import ProxyTrustPolicy
-from fw_actors.errors import QUERY_TIMEOUT, FwError, InternalError, NotFoundError, OverloadedError
+from fw_actors.errors import (
+    FwError,
+    InternalError,
+    NotFoundError,
+    OverloadedError,
+    is_query_timeout,
+)
 from fw_actors.runtime.clock import MS_PER_SECOND, Entropy
 from fw_actors.tracing import Tracer, in_trace
 from web.exchange import (
@@ -383,7 +389,7 @@ class FrontEnd:
             self._note_defect(exchange.request, error, exchange.request_id)
         scrub = self._settings.scrubber.scrub_unless_sent
         expected = expected.reworded(lambda text: scrub(text, exchange.sent_texts))
-        if expected.extra.get("reason") == QUERY_TIMEOUT:
+        if is_query_timeout(expected):
             route = UNROUTED if exchange.route is None else exchange.route.rule
             self._log.warning("web.query_timeout", request_id=exchange.request_id, route=route)
         error_page = self._not_found if exchange.route is None else exchange.route.error_page

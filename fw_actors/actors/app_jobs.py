@@ -16,7 +16,7 @@ from fw_actors.actors.metrics import Counter
 from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, worker_mailbox
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import RecordDefect
-from fw_actors.errors import FwError, OverloadedError, refuse_coroutine
+from fw_actors.errors import FwError, OverloadedError, is_query_timeout, refuse_coroutine
 from fw_actors.ops.queued_jobs import (
     APP_QUEUE,
     AppFunction,
@@ -102,9 +102,9 @@ class AppJobs(QueueWorker):
         try:
             handle = self._handle(tx, user, _request_id(job))
             refuse_coroutine(job.function, function(handle, **arguments_of(job)))
-        except OverloadedError:
-            raise  # the transaction itself may have failed
         except FwError as error:
+            if isinstance(error, OverloadedError) and not is_query_timeout(error):
+                raise  # the transaction itself may have failed
             raise JobFailed(f"{_refused_at(error)}: {error}") from None
         except BaseException as error:  # KeyboardInterrupt too would end the process
             text = self._scrubber.scrub(text_of(error))  # may contain anything the app put into it

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from fw_actors.actors.queue_worker import REST_SECONDS, WakeUp
 from fw_actors.actors.sweeper import PAUSE_SECONDS, RETRY_SECONDS
-from fw_actors.errors import QUERY_TIMEOUT, FwError, OverloadedError
+from fw_actors.errors import FwError, OverloadedError, is_query_timeout
 from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.site import Site
 from fw_actors.runtime import (
@@ -93,9 +93,9 @@ class Replayer(Actor):
             )
             return
         except OverloadedError as error:
-            if error.extra.get("reason") != QUERY_TIMEOUT:
+            if not is_query_timeout(error):
                 raise
-            reason = error.message  # it would take as long the next time
+            reason = error.message
         except FwError as error:  # the user that began the run no longer exists
             reason = error.message
         except Exception as error:

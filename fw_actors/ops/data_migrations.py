@@ -13,7 +13,12 @@ import sqlalchemy as sa
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.documents.registry import DataMigration, Registry
-from fw_actors.errors import ConfigurationError, OverloadedError, ValidationError
+from fw_actors.errors import (
+    ConfigurationError,
+    OverloadedError,
+    ValidationError,
+    is_query_timeout,
+)
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import DATA_MIGRATION
 
@@ -158,9 +163,9 @@ class _Step:
                 return None
             following = migration(fw, None if cursor is None else msgspec.json.decode(cursor))
             return None if following is None else _as_json(following, cursor)
-        except OverloadedError:  # the store's, not the migration's
-            raise
         except Exception as error:
+            if isinstance(error, OverloadedError) and not is_query_timeout(error):
+                raise  # the store's, not the migration's
             raise DataMigrationFailed(self.pending, error) from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fw_actors.errors import OverloadedError
+from fw_actors.errors import OverloadedError, query_timeout
 
 
 def note(fw: Any, text: str) -> None:
@@ -55,6 +55,11 @@ ENDS = {each.__name__: each for each in _ENDS}
 def leave(fw: Any, end: str) -> None:
     """Raise this error, as if to end the process."""
     raise ENDS[end]
+
+
+def search_too_long(fw: Any) -> None:
+    """Search for longer than a search inside a write may take."""
+    raise query_timeout(5.0)
 
 
 _conflicts: list[str] = []

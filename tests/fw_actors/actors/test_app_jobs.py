@@ -94,6 +94,18 @@ async def test_job_failure_with_any_text_counts_as_one_attempt(
         assert (job["attempts"], job["error"][-3:]) == (1, "a\ufffd\ufffd")
 
 
+async def test_job_whose_search_takes_too_long_counts_as_one_attempt(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """D-210: it ran again and again, and each time other writes waited for the search."""
+    async with mail_site(tmp_path) as site:
+        await site.do(lambda fw: fw.enqueue(jobs_app.search_too_long))
+        await trio.sleep(1)
+        (job,) = await site.jobs()
+        assert job["attempts"] == 1
+        assert job["error"].endswith("The query took longer than 5 seconds; narrow its filters.")
+
+
 @pytest.mark.parametrize("end", sorted(jobs_app.ENDS))
 async def test_job_raising_base_exception_fails_alone(
     tmp_path: Path, autojump_clock: MockClock, end: str

@@ -127,6 +127,14 @@ async def test_failed_batch_is_undone_and_repeated_by_the_next_run(
         assert await field(site, "visits") == [1] * len(NAMES)
 
 
+async def test_migration_whose_search_takes_too_long_is_named(open_app: OpenApp) -> None:
+    """D-176: the command reported only that a query took too long."""
+    failing = "\n@migration(1)\ndef search(fw):\n    raise query_timeout(5.0)\n"
+    async with open_app(APP + "from fw_actors.errors import query_timeout\n" + failing) as site:
+        with pytest.raises(DataMigrationFailed, match=r"contacts 1 \(search\) failed: The query"):
+            await ran(site)
+
+
 async def test_failed_migration_blocks_later_migrations(open_app: OpenApp) -> None:
     failing = FIRST.replace("contact.save()", "contact.save(); raise SystemExit(3)")
     async with open_app(APP + "STOP = None\n" + failing + BATCHES) as site:
