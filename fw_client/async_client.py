@@ -54,7 +54,7 @@ class AsyncFwClient:
         retries: the number of retries, and the waits between them.
         allow_http: permit http to another machine, although the network can then read the key.
         http: an httpx.AsyncClient to send with, for a proxy or your own certificates; it is not
-            closed.
+            closed. After its first call it cannot be used in a forked process (RuntimeError).
 
     Raises: ValueError for a URL or a combination that cannot work.
     """
@@ -76,6 +76,7 @@ class AsyncFwClient:
         self._http = self._new_http() if http is None else http
         self._inherited: list[httpx.AsyncClient] = []
         self._process = os.getpid()
+        self._has_connected = self._shares_connections = False
         self._session: str | None = None
         self._sign_in_lock = async_library.LibraryLock()
         self.documents = AsyncDocumentCalls(self)
@@ -129,6 +130,8 @@ class AsyncFwClient:
         if self._owns_http:
             self._inherited.append(self._http)
             self._http = self._new_http()
+        else:
+            self._shares_connections = self._has_connected
         self._session = None
         self._sign_in_lock = async_library.LibraryLock()  # a thread of the parent may hold the old
         self._process = os.getpid()
@@ -194,6 +197,8 @@ class AsyncFwClient:
     async def _session_after(self, ended: str | None) -> str | None:
         """Return a session other than `ended`; None for a client that has no password."""
         self._leave_parent()
+        if self._shares_connections:
+            raise RuntimeError("A client with http= must be created in the process that uses it.")
         user, password = self._settings.user, self._settings.password
         if user is None or password is None:
             return None
@@ -230,6 +235,7 @@ class AsyncFwClient:
         self, call: Call[Any], session: str | None, request_id: str
     ) -> HttpAnswer | NoAnswer:
         request = http_request(self._settings, call, session, request_id)
+        self._has_connected = True
         try:
             response = await self._http.send(request, auth=None, follow_redirects=False)
         except httpx.RequestError as error:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable
@@ -328,6 +329,27 @@ def test_forked_process_opens_its_own_connection() -> None:
             assert os.waitpid(child, 0)[1] == 0
             first.close()
             second.close()
+
+
+def test_forked_process_refuses_connections_of_an_http_client() -> None:
+    """H-221: the client cannot make another one, and would read answers to its parent."""
+    body = json.dumps(PROFILE).encode()
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    with socket.create_server(("127.0.0.1", 0)) as service, httpx.Client() as http:
+        service.settimeout(60)
+        url = f"http://127.0.0.1:{service.getsockname()[1]}"
+        fw = FwClient(url, key="fwk_k", timeout=60, http=http)
+        first = _answered(service, answer, fw.profile)
+        child = os.fork()
+        if not child:
+            os._exit(_status_of(fw.profile) + 2 * _status_of(fw.close))
+        first.settimeout(60)
+        with first:
+            sent = select.select([first], [], [], 1)[0]
+            if sent:
+                first.sendall(answer)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+            assert not sent
 
 
 def _answered(service: socket.socket, answer: bytes, call: Callable[[], object]) -> socket.socket:
