@@ -15,7 +15,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
+from weakref import WeakSet
 
 from fw_client.randomness import new_key
 
@@ -62,7 +63,27 @@ class _Entry:
     done: bool = False
 
 
-class SeenInMemory:
+class _ForkSafe:
+    """Has a lock, which a forked process replaces: a thread of its parent may hold the old one."""
+
+    _all: ClassVar[WeakSet[_ForkSafe]] = WeakSet()
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all.add(self)
+
+    @classmethod
+    def replace_locks(cls) -> None:
+        """Replace the locks of all instances. Called in a forked process, which has one thread."""
+        for each in list(cls._all):
+            each._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_ForkSafe.replace_locks)
+
+
+class SeenInMemory(_ForkSafe):
     """Remembers deliveries in the memory of this process: for tests, and for idempotent handlers.
 
     Args:
@@ -73,8 +94,8 @@ class SeenInMemory:
     def __init__(self, capacity: int = 10_000) -> None:
         if capacity < 1:
             raise ValueError("capacity must be at least 1")
+        super().__init__()
         self._capacity = capacity
-        self._lock = threading.Lock()
         self._claimed: dict[str, _Entry] = {}
         self._done: OrderedDict[str, None] = OrderedDict()
 
@@ -144,7 +165,7 @@ DELETE FROM fw_received WHERE id IN (SELECT id FROM fw_received WHERE until < ? 
 """
 
 
-class SeenInSqlite:
+class SeenInSqlite(_ForkSafe):
     """Remembers deliveries durably in an SQLite file, shared by the processes of a machine.
 
     Args:
@@ -156,8 +177,8 @@ class SeenInSqlite:
     def __init__(self, path: str | Path, days: float = 90) -> None:
         if not days > 0:
             raise ValueError("days must be more than 0")
+        super().__init__()
         self._path, self._keep = Path(path), days * DAY_SECONDS
-        self._lock = threading.Lock()
         self._opened: tuple[int, sqlite3.Connection] | None = None
         self._inherited: list[object] = []
         with self._lock:

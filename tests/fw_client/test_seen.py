@@ -175,6 +175,50 @@ def test_forked_process_uses_no_connection_of_its_parent(tmp_path: Path) -> None
     seen.close()
 
 
+class HeldTime(float):
+    """A time whose first use under the lock of the memory waits until it is let go."""
+
+    in_use: threading.Event
+    go: threading.Event
+
+    def _hold(self) -> None:
+        self.in_use.set()
+        assert self.go.wait(60)
+
+    def __add__(self, other: float) -> float:
+        if self.is_added_last:
+            self._hold()
+        return float(self) + other
+
+    def __sub__(self, other: float) -> float:
+        self._hold()
+        return float(self) - other
+
+    is_added_last = False
+
+
+def test_forked_process_does_not_wait_for_thread_of_its_parent(seen: SeenEvents) -> None:
+    """A thread that claims an event during a fork does not exist in the child (H-233)."""
+    held = HeldTime(0)
+    held.in_use, held.go = threading.Event(), threading.Event()
+    held.is_added_last = isinstance(seen, SeenInMemory)
+    thread = threading.Thread(target=claim, args=(seen, "a", held))
+    thread.start()
+    assert held.in_use.wait(60)
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=lambda: results.put(claim(seen, "b")))
+    child.start()
+    try:
+        assert results.get(timeout=10) is CLAIMED
+    finally:
+        held.go.set()
+        thread.join()
+        child.kill()
+        child.join()
+    assert claim(seen, "a") is BUSY
+
+
 def test_seen_file_deletes_entries_older_than_its_days(tmp_path: Path) -> None:
     seen = SeenInSqlite(tmp_path / "seen.db", days=1)
     complete(seen, "a", now=0)
