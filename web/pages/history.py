@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import Check, Table
 from fw_actors.documents.handle import child_of
@@ -105,11 +107,17 @@ def _targeted(
     )
     rows = [row for row in rows if subject_of(row["action"]) == doctype]
     for row in rows:
-        detail = row["detail"] or {}
+        detail = _detail(row)
         if row["action"].endswith(".rename") and detail.get("new") == name:
-            since = row["creation"]
-            return [each for each in rows if each["creation"] >= since], detail["old"], since
+            since, former = row["creation"], str(detail.get("old") or "")
+            return [each for each in rows if each["creation"] >= since], former, since
     return rows, "", ""
+
+
+def _detail(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the detail of an Audit Event; SQL may have written anything."""
+    detail = event["detail"]
+    return detail if isinstance(detail, dict) else {}
 
 
 def deletion(fw: Fw, doctype: str, name: str) -> HistoryEntry | None:
@@ -124,7 +132,7 @@ def deletion(fw: Fw, doctype: str, name: str) -> HistoryEntry | None:
         limit=MAX_ENTRIES,
     )
     for row in rows:
-        of_it = (row["detail"] or {}).get("doctype") if row["action"] == DOCUMENT_DELETE else None
+        of_it = _detail(row).get("doctype") if row["action"] == DOCUMENT_DELETE else None
         if doctype in (of_it, subject_of(row["action"])):
             return HistoryEntry(row["creation"], row["actor"] or "", (), "Deleted")
     return None
@@ -145,13 +153,35 @@ def _versions(fw: Fw, doctype: str, name: str, begin: str) -> tuple[HistoryEntry
     return tuple(HistoryEntry(r["creation"], r["owner"], changes_of(r["data"], meta)) for r in rows)
 
 
-def changes_of(data: Mapping[str, Any] | None, meta: Meta) -> tuple[FieldChange, ...]:
+_OldAndNew = tuple[Any, Any]
+
+
+class _RowChange(msgspec.Struct, frozen=True):
+    """The change of a row in the `data` of a Version."""
+
+    table: str
+    change: str
+    changed: dict[str, _OldAndNew]
+
+
+class _VersionData(msgspec.Struct, frozen=True):
+    """The `data` of a Version."""
+
+    changed: dict[str, _OldAndNew] | None = None
+    rows: tuple[_RowChange, ...] | None = None
+
+
+def changes_of(data: object, meta: Meta) -> tuple[FieldChange, ...]:
     """Return the changes in a Version's `data`, the document's fields before its rows.
 
     At most 50; the last one states the number of further changes. A Version that names no field is
-    a change of a secret field (D-224).
+    a change of a secret field (D-224). SQL may have written anything.
     """
-    changes = tuple(_changes(data or {}, meta))
+    try:
+        read = msgspec.convert({} if data is None else data, _VersionData)
+    except msgspec.ValidationError:
+        return (FieldChange("Changes that cannot be read", "", ""),)
+    changes = tuple(_changes(read, meta))
     if not changes:
         secret = [label_of(f.name) for f in meta.fields.values() if is_secret(f.name, f.type)]
         changes = (FieldChange(" or ".join(secret) or "A field that is not shown", "", "changed"),)
@@ -161,17 +191,17 @@ def changes_of(data: Mapping[str, Any] | None, meta: Meta) -> tuple[FieldChange,
     return (*changes[: MAX_ENTRIES - 1], more)
 
 
-def _changes(data: Mapping[str, Any], meta: Meta) -> Iterator[FieldChange]:
-    for field, (old, new) in (data.get("changed") or {}).items():
+def _changes(data: _VersionData, meta: Meta) -> Iterator[FieldChange]:
+    for field, (old, new) in (data.changed or {}).items():
         yield FieldChange(label_of(field), _in_words(meta, field, old), _in_words(meta, field, new))
-    for row in data.get("rows") or ():
-        table = meta.fields.get(row["table"])
+    for row in data.rows or ():
+        table = meta.fields.get(row.table)
         child = child_of(table).meta if isinstance(table, Table) else meta
-        yield from _row_changes(label_of(row["table"]), child, row["change"], row["changed"])
+        yield from _row_changes(label_of(row.table), child, row.change, row.changed)
 
 
 def _row_changes(
-    table: str, meta: Meta, change: str, changed: Mapping[str, Any]
+    table: str, meta: Meta, change: str, changed: Mapping[str, _OldAndNew]
 ) -> Iterator[FieldChange]:
     """Yield one change for an added or removed row, one for each field of a changed row."""
     if change == "added":

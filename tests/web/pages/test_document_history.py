@@ -52,6 +52,15 @@ async def test_history_has_what_was_done_with_an_account(site: VirtualSite) -> N
     assert texts == [("", 1), ("Created", 0)]
 
 
+async def test_history_shows_audit_event_that_sql_has_damaged(site: VirtualSite) -> None:
+    """H-206: the page does not fail."""
+    name = await site.add_account("wendy")
+    await site.do(partial(audited, site, Action.USER_RENAME, name))
+    await site.sql("UPDATE doc_audit_event SET detail = '[1]'")
+    assert [entry.text for entry in await shown(site, "User", name)] == ["Created"]
+    assert await site.do(lambda fw: deletion(fw, "User", name)) is None
+
+
 def audited(site: VirtualSite, action: Action, target: str, fw: Any) -> None:
     site.site.audit.record(fw, action, target)
 

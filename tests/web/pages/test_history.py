@@ -67,6 +67,21 @@ def test_history_shows_ticks_and_states_in_words() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        "not JSON", 7, [1],
+        {"changed": {"full_name": ["Ada"]}}, {"changed": {"full_name": "Ada"}}, {"changed": [1]},
+        {"rows": 7}, {"rows": [None]}, {"rows": [{"table": "lines"}]},
+        {"rows": [row("changed") | {"changed": {"count": 3}}]},
+        {"rows": [row("added") | {"table": []}]},
+    ],
+)  # fmt: skip
+def test_history_shows_version_that_sql_has_damaged(data: object) -> None:
+    """The page must not fail (H-162)."""
+    assert changes_of(data, META) == (FieldChange("Changes that cannot be read", "", ""),)
+
+
 def test_history_cuts_long_values_and_counts_further_changes() -> None:
     data = {"changed": {}, "rows": [row("added", item=[None, "x" * 500])] * 60}
     changes = changes_of(data, META)
