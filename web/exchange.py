@@ -162,6 +162,17 @@ def is_loopback(peer: str) -> bool:
     return address is not None and address.is_loopback
 
 
+def names_this_machine(host: str) -> bool:
+    """Return whether a Host header can name this machine only: by an address, by a name without a
+    dot, or by a name under `localhost`.
+
+    The name of a web page has a dot. Its owner can have it resolve to a loopback address (DNS
+    rebinding), so that a browser on this machine lets the page read what is answered there.
+    """
+    name = re.sub(r":[0-9]*\Z", "", host).removesuffix(".").lower()
+    return "." not in name or name.endswith(".localhost") or _address(name.strip("[]")) is not None
+
+
 def is_trusted(peer: str, trust: ProxyTrustPolicy) -> bool:
     """Return whether `peer` is a trusted proxy, which serves many clients."""
     return _is_trusted_peer(_address(peer), trust)

@@ -289,9 +289,17 @@ ASVS_FRONT: Final = (
     Mutation(
         "metrics are open to all addresses",
         "web/routes/health.py",
-        "        here = is_loopback(exchange.peer) and ",
-        "        here = is_loopback('::1') or ",
+        "            is_loopback(exchange.peer)\n            and not",
+        "            is_loopback('::1')\n            or not",
         "tests/web/routes/test_health.py::test_metrics_elsewhere_need_the_key_of_a_system_manager",
+    ),
+    Mutation(
+        "metrics are open to web pages whose name resolves to this machine",
+        "web/routes/health.py",
+        '            and names_this_machine(request.headers.get("Host", ""))\n',
+        "",
+        "tests/web/routes/test_health.py"
+        "::test_metrics_are_not_for_pages_whose_name_leads_to_this_machine",
     ),
     Mutation(
         "files outside of the assets are served",

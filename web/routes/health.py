@@ -20,7 +20,13 @@ from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.metrics import MetricSample
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import OverloadedError, PermissionDeniedError
-from web.exchange import Exchange, RequestMetrics, has_forwarding_header, is_loopback
+from web.exchange import (
+    Exchange,
+    RequestMetrics,
+    has_forwarding_header,
+    is_loopback,
+    names_this_machine,
+)
 from web.operations import Authentication, Operation, Route
 from web.response import Response, json_response
 from web.response_schemas import OkResponse
@@ -93,13 +99,19 @@ class HealthRoutes:
     async def metrics(self, exchange: Exchange) -> Response:
         """Return the metrics to this machine, and to a System Manager's API key (H-104).
 
-        Requests that a proxy on this machine forwards have further headers, and get no metrics.
+        Requests that a proxy on this machine forwards have further headers, and get no metrics. A
+        browser on this machine gets none for a page from elsewhere.
         """
-        here = is_loopback(exchange.peer) and not has_forwarding_header(exchange.request)
+        request = exchange.request
+        here = (
+            is_loopback(exchange.peer)
+            and not has_forwarding_header(request)
+            and names_this_machine(request.headers.get("Host", ""))
+        )
         if not here and not _is_managers_key(exchange.caller):
             raise PermissionDeniedError(
-                "Metrics can be read only from this machine, or with the API key of a System "
-                "Manager."
+                "Metrics can be read only from this machine, by its address or as localhost, or "
+                "with the API key of a System Manager."
             )
         return Response(await self.exposition(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 

@@ -89,6 +89,23 @@ async def test_metrics_are_for_this_machine_unless_forwarded(
 
 
 @pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8000", 200), ("[::1]:8000", 200), ("localhost", 200), ("localhost.:8000", 200),
+        ("site.localhost:8000", 200), ("node7:8000", 200), ("192.0.2.1", 200), ("", 200),
+        ("rebound.example:8000", 403), ("rebound.example.", 403), ("127.0.0.1.example", 403),
+        ("localhost.example:8000", 403),
+    ],
+)  # fmt: skip
+async def test_metrics_are_not_for_pages_whose_name_leads_to_this_machine(
+    client: AppClient, host: str, status: int
+) -> None:
+    """The owner of a name decides to which address it leads (DNS rebinding, H-104)."""
+    client.peer = "127.0.0.1"
+    assert (await client.ask("GET", "/metrics", headers=[("Host", host)])).status == status
+
+
+@pytest.mark.parametrize(
     ("roles", "key", "status"),
     [({"System Manager"}, KEY, 200), ({"Sales User"}, KEY, 403), ({"System Manager"}, "x", 401)],
 )
