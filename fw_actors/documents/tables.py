@@ -296,12 +296,13 @@ def all_rows_of(
         yield from (_rows_of_parent(part[position]) for (position,) in positions)
 
 
-@lru_cache(maxsize=_KEPT_TABLES)
 def table_of(doctype: type) -> DocTable:
-    """Return the table of a DocType; its statements are compiled once for all sites of the
-    process."""
+    """Return the table of a DocType; its declaration keeps it for all sites of the process, because
+    a statement with a second table of the name would join the two."""
     meta: Meta = vars(doctype)["meta"]
-    return DocTable(meta)
+    kept = vars(meta)
+    table: DocTable = kept.get("table_of") or kept.setdefault("table_of", DocTable(meta))
+    return table
 
 
 def stored_number(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:

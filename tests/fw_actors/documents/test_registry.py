@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import new_class
 from typing import Any
 
 import pytest
 
 from fw_actors.app import Data, DocType, Link, Table, migration, whitelist
+from fw_actors.documents.core import CORE
 from fw_actors.documents.doctype import DocTypeBase
 from fw_actors.documents.registry import (
     Registry,
@@ -40,6 +42,14 @@ def test_registry_finds_doctypes_by_name() -> None:
     registry = Registry((Child, Parent), ())
     assert registry.meta("Parent").cls is Parent
     assert registry.table("Child").table.name == "doc_child"
+
+
+def test_registries_of_many_doctypes_share_the_tables_of_built_in_ones() -> None:
+    """A second table of a name in a statement would be joined with the first one."""
+    before = Registry(CORE, ()).table("User")
+    many = [new_class(f"Thing{number}", (DocType,)) for number in range(1100)]
+    Registry(many, ())
+    assert Registry(CORE, ()).table("User") is before
 
 
 @pytest.mark.parametrize("name", ["Nothing", "parent", "x" * 1000])
