@@ -181,9 +181,23 @@ def test_time_that_the_clocks_skip_is_refused(page: Page, sign_in: SignIn) -> No
     expect(called).to_have_accessible_description(re.compile("clocks"))
 
 
+def test_number_that_would_be_stored_as_another_is_refused(page: Page, sign_in: SignIn) -> None:
+    """H-210: 2^53 + 1 became 2^53."""
+    sign_in("sally")
+    open_order(page, title="Many", lines=[{"item": "Nut", "quantity": 1}])
+    quantity = page.get_by_label("Quantity").first
+    quantity.fill("9007199254740993")
+    page.keyboard.press("Control+s")
+    expect(quantity).to_have_accessible_description(re.compile("2\\^53"))
+
+
 @pytest.mark.parametrize(
-    ("text", "said"), [('{"a": 1e400}', "too large"), ('{"a": 1, "b": {"a": 2, "a": 3}}', "twice")]
-)
+    ("text", "said"),
+    [
+        ('{"a": 1e400}', "too large"), ('{"a": -9007199254740993}', "too large"),
+        ('{"a": 1, "b": {"a": 2, "a": 3}}', "twice"),
+    ],
+)  # fmt: skip
 def test_json_that_would_be_stored_as_another_is_refused(
     page: Page, sign_in: SignIn, text: str, said: str
 ) -> None:
@@ -194,7 +208,7 @@ def test_json_that_would_be_stored_as_another_is_refused(
     facts.fill(text)
     page.keyboard.press("Control+s")
     expect(facts).to_have_accessible_description(re.compile(said))
-    facts.fill('{"a": "x\\": 1", "b": [{"a": 1}, {"a": 2}]}')
+    facts.fill('{"a": "x\\": 9007199254740993", "b": [{"a": 1}, {"a": -2.5e3}]}')
     page.keyboard.press("Control+s")
     expect(page.get_by_text("Saved.")).to_be_visible()
 

@@ -2,7 +2,7 @@
 
 import { call, documentPath } from "./api.js";
 import { ask, copy, flashNext, suggest, warnBeforeLeaving } from "./app.js";
-import { addRevealButtons, busy, CHANGED, enable, isChanged, isFocusKept, isValidInBrowser, onShownVersion, onSubmit, showFieldError, showMessage } from "./forms.js";
+import { addRevealButtons, busy, CHANGED, enable, isChanged, isExact, isFocusKept, isValidInBrowser, onShownVersion, onSubmit, showFieldError, showMessage } from "./forms.js";
 import { guardNumbers } from "./numbers.js";
 
 const form = document.getElementById("document");
@@ -79,7 +79,7 @@ const isEmpty = (value) => value === null || value === undefined || value === ""
 const pick = (values, predicate) => Object.fromEntries(Object.entries(values).filter(predicate));
 
 // Why a text would not be stored as it is typed; "" if it would: of two values with one name the
-// browser keeps the last, and of a number beyond its largest it makes null.
+// browser keeps the last, of a number beyond its largest it makes null, and of a long one another.
 function faultOf(text) {
   let names = -1; // but for the object that holds all
   let isFinite = true;
@@ -93,13 +93,15 @@ function faultOf(text) {
   } catch {
     return "This is not JSON.";
   }
-  if (!isFinite) return "A number in this JSON is too large.";
+  const numbers = text.replace(/"(?:[^"\\]|\\.)*"/g, "").match(/-?\d[\d.eE+-]*/g) ?? [];
+  if (!isFinite || !numbers.every(isExact)) return "A number in this JSON is too large.";
   const typed = text.match(/"(?:[^"\\]|\\.)*"(?:\s*:)?/g) ?? [];
   return typed.filter((each) => each.endsWith(":")).length === names ? "" : "A name occurs twice in an object of this JSON.";
 }
 
 function isValidJson() {
   for (const input of form.querySelectorAll("[data-kind=json]")) {
+    if (input.value === input.defaultValue) continue; // of SQL, perhaps; it is not sent
     const error = faultOf(input.value.trim() || "null");
     if (!error) continue;
     showFieldError(input, error);

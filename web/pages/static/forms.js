@@ -108,12 +108,20 @@ export function markMissing(form) {
 export function isValidInBrowser(form) {
   for (const input of form.querySelectorAll("input, select, textarea")) {
     if (input.closest("[hidden]") || input.validity.valueMissing) continue;
-    const message = input.validity.valid ? timeErrorOf(input) : input.validationMessage;
+    const message = input.validity.valid ? timeErrorOf(input) || numberErrorOf(input) : input.validationMessage;
     if (!message) continue;
     showFieldError(input, message);
     return false;
   }
   return true;
+}
+
+// Whether the browser keeps every digit of a number: of a whole one beyond 2^53 it may change the last.
+export const isExact = (text) => !/^-?\d+$/.test(text) || BigInt(text) === BigInt(Number(text));
+
+function numberErrorOf(input) {
+  const isTyped = input.type === "number" && input.value !== input.defaultValue;
+  return isTyped && !isExact(input.value) ? "The number must be between -2^53 and 2^53." : "";
 }
 
 // A browser takes years of six digits, of which no time can be made, and makes another time of one
