@@ -432,9 +432,6 @@ class JobConditions:
     function: str | None = None
     user: str | None = None
 
-    def given(self) -> dict[str, str]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
 
 def list_jobs(
     conditions: JobConditions, limit: int, before: int | None
@@ -442,24 +439,28 @@ def list_jobs(
     def read(answer: Any) -> tuple[JobInfo, ...]:
         return tuple(read_model(JobInfo, each) for each in answer["jobs"])
 
-    arguments = {**conditions.given(), "limit": limit, "before": before}
+    arguments = {**asdict(conditions), "limit": limit, "before": before}
     return _operation("jobs.list", read, arguments, repeatable=True)
 
 
 ChangeJobs = Callable[[JobConditions, int | None], Call[tuple[int, int | None]]]
 """Makes the request that changes matching jobs with ids below a number; returns how many were
 changed, and the number for the next request, None at the end."""
-_CHANGED: Final = itemgetter("changed", "next")
+
+
+def _changed(answer: Any) -> tuple[int, int | None]:
+    """A service of 0.2.0 has no `next`: it changes up to 500 jobs."""
+    return answer["changed"], answer.get("next")
 
 
 def retry_matching(conditions: JobConditions, before: int | None) -> Call[tuple[int, int | None]]:
     """Not repeatable: a job that has failed again meanwhile would run once more."""
-    return _operation("jobs.retryMatching", _CHANGED, {**conditions.given(), "before": before})
+    return _operation("jobs.retryMatching", _changed, {**asdict(conditions), "before": before})
 
 
 def cancel_matching(conditions: JobConditions, before: int | None) -> Call[tuple[int, int | None]]:
     """Not repeatable: further matching jobs may have been queued meanwhile."""
-    return _operation("jobs.cancelMatching", _CHANGED, {**conditions.given(), "before": before})
+    return _operation("jobs.cancelMatching", _changed, {**asdict(conditions), "before": before})
 
 
 def retry_job(job: int) -> Call[None]:

@@ -67,6 +67,17 @@ async def test_jobs_that_match_empty_filter_are_not_changed(site: HttpSite, name
     assert [job["state"] for job in listed] == ["failed"] * 2
 
 
+async def test_client_of_0_2_0_leaves_filters_out_by_empty_texts(site: HttpSite) -> None:
+    """Clients and services of 0.2.0 and later work with each other (docs/operating.md)."""
+    await site.add_account("boss", "System Manager")
+    boss = await site.sid("boss")
+    await site.site.store.write(fail_two)
+    body = {"queue": "app", "state": "", "function": "", "user": ""}
+    agent = [("User-Agent", "fw-client/0.2.0")]
+    reply = await site.op("jobs.cancelMatching", body, sid=boss, headers=agent)
+    assert (reply.status, reply.json["changed"]) == (200, 2)
+
+
 JOBS = "/api/method/core.services.jobs.list"
 
 

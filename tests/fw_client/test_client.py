@@ -109,6 +109,13 @@ def test_jobs_beyond_one_request_are_changed(name: str) -> None:
     assert {each["queue"] for each in bodies} == {"mail"}
 
 
+def test_jobs_are_changed_by_service_without_next() -> None:
+    """Version 0.2.0 answers no `next`; the jobs have been changed by then."""
+    service = ScriptedService(httpx.Response(200, json={"changed": 2}))
+    assert client(service).jobs.retry_matching(user="ann") == 2
+    assert json.loads(service.requests[0].content) == {"user": "ann"}
+
+
 def test_too_large_page_is_requested_again_in_halves() -> None:
     """H-227: without skipping a document, and without returning one twice."""
 

@@ -56,6 +56,8 @@ class MatchingJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     before: int | None = None
 
 
+SENDS_EMPTY_FILTERS: Final = "fw-client/0.2.0"
+"""The User-Agent of the client that sends an empty text for each filter that is left out."""
 LISTING: Final = BodyRule(partial(read_struct, kind=ListJobsRequest), optional=True)
 QUERY: Final = frozenset({"queue", "state", "function", "user", "limit", "before"})
 
@@ -113,7 +115,10 @@ class JobRoutes(GatewayRoutes):
         self, exchange: Exchange, action: Callable[[Fw, JobFilter, int | None], ChangedJobs]
     ) -> Response:
         body: MatchingJobsRequest = exchange.body
-        filters, before = JobFilter(body.queue, body.state, body.function, body.user), body.before
+        filters = JobFilter(body.queue, body.state, body.function, body.user)
+        if exchange.user_agent == SENDS_EMPTY_FILTERS:
+            filters = _filter(body)
+        before = body.before
         changed = await self._write(exchange, lambda fw: action(fw, filters, before))
         return json_response(ChangedJobsResponse(*changed))
 
@@ -126,8 +131,8 @@ def _from_query(query: Mapping[str, str]) -> ListJobsRequest:
     )
 
 
-def _filter(body: ListJobsRequest) -> JobFilter:
-    """Return the filter of a list, in which an empty text matches all."""
+def _filter(body: ListJobsRequest | MatchingJobsRequest) -> JobFilter:
+    """Return a filter in which an empty text matches all."""
     return JobFilter(
         body.queue or None, body.state or None, body.function or None, body.user or None
     )
