@@ -19,6 +19,7 @@ from html import escape
 from types import MappingProxyType
 from typing import Final
 
+import idna
 import msgspec
 
 from fw_actors.rules.safe_output import counted
@@ -101,6 +102,20 @@ def envelope_sender(sender: str) -> str:
     return parseaddr(sender)[1]
 
 
+def sent_address(address: str) -> str:
+    """Return an address as it is sent: with its domain in ASCII, if the rest is ASCII (RFC 5890).
+
+    Any other address needs a server with SMTPUTF8 (RFC 6531), which many relays lack.
+    """
+    local, at, domain = address.rpartition("@")
+    if domain.isascii() or not local.isascii():
+        return address
+    try:
+        return f"{local}{at}{idna.encode(domain, uts46=True).decode('ascii')}"
+    except UnicodeError:  # IDNAError is one
+        return address
+
+
 def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> EmailMessage:
     """Return a message in MIME, with a text and an HTML part.
 
@@ -120,7 +135,7 @@ def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> Ema
         mail["From"] = sender
     except ValueError:  # a line end in an encoded word
         raise UnsafeHeaderError("sender") from None
-    mail["To"] = message.recipient  # validated: one bare address
+    mail["To"] = sent_address(message.recipient)  # validated: one bare address
     mail["Subject"] = message.subject
     mail["Date"] = format_datetime(datetime.fromtimestamp(now // MS_PER_SECOND, UTC))
     mail["Message-ID"] = f"<{unique}@{address.rpartition('@')[2]}>"

@@ -33,7 +33,13 @@ from fw_actors.errors import (
     refuse_coroutine,
     runs_later,
 )
-from fw_actors.mail.message import MailMessage, UnsafeHeaderError, as_email, envelope_sender
+from fw_actors.mail.message import (
+    MailMessage,
+    UnsafeHeaderError,
+    as_email,
+    envelope_sender,
+    sent_address,
+)
 from fw_actors.rules.identifiers import record_id
 from fw_actors.rules.safe_output import raised_at
 from fw_actors.runtime import Clock, Entropy, Log
@@ -418,7 +424,7 @@ class SmtpTransport:
                 session.deliver,
                 mail,
                 envelope_sender(self._mail.sender),
-                message.recipient,
+                sent_address(message.recipient),
                 abandon_on_cancel=True,
                 limiter=self._limiter,  # held until the thread has ended
             )

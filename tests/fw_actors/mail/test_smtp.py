@@ -301,6 +301,22 @@ async def test_smtp_unicode_address_requires_server_support(make: Make) -> None:
         await transport(server.port).send(unicode)
 
 
+async def test_smtp_international_domain_requires_no_server_support(make: Make) -> None:
+    """O-64: the server has no SMTPUTF8."""
+    server = make()
+    mail = MailMessage("recovery", "anna@Bücher.test", "Hello", "text", "<p>html</p>", LINK)
+    await transport(server.port).send(mail)
+    ((_, recipients, sent),) = server.mails
+    assert recipients == [sent["To"]] == ["anna@xn--bcher-kva.test"]
+
+
+async def test_smtp_domain_without_ascii_form_requires_server_support(make: Make) -> None:
+    server = make()
+    mail = MailMessage("recovery", "anna@\N{SNOWMAN}.test", "Hello", "text", "<p>html</p>", LINK)
+    with pytest.raises(MailNotSent, match="internationalized"):
+        await transport(server.port).send(mail)
+
+
 async def test_smtp_transport_sends_no_encoded_line_end(make: Make) -> None:
     """An encoded word in the site's name could begin another header (O-60)."""
     server = make()
