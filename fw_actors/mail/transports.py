@@ -213,7 +213,12 @@ def _plain(text: str | bytes) -> str:
 
 
 TIMEOUT_SECONDS: Final = 15.0
-"""The time limit of the connection, and of each reply."""
+"""The time limit of the connection, and of each reply but the one to the message."""
+
+ACCEPTANCE_SECONDS: Final = 30.0
+"""For the reply to the message. A server may scan it first, and accept it although nobody waits any
+more: a retry would send it again, with a new link that ends the one sent before (O-62). RFC 5321
+4.5.3.2.6 wants 10 minutes; the attempt ends earlier (O-63)."""
 
 QUIT_SECONDS: Final = 2.0
 """For the reply to QUIT: after the message is accepted, the attempt must not time out."""
@@ -358,6 +363,10 @@ class _Plain(smtplib.SMTP):
         with _bounded_reply(self):
             return super().getreply()
 
+    def data(self, msg: Any) -> tuple[int, bytes]:
+        _open_socket(self).settimeout(ACCEPTANCE_SECONDS)
+        return super().data(msg)
+
 
 class _Secured(smtplib.SMTP_SSL):
     """Like `_Plain`, over TLS."""
@@ -372,6 +381,10 @@ class _Secured(smtplib.SMTP_SSL):
         self._before_reply(self)
         with _bounded_reply(self):
             return super().getreply()
+
+    def data(self, msg: Any) -> tuple[int, bytes]:
+        _open_socket(self).settimeout(ACCEPTANCE_SECONDS)
+        return super().data(msg)
 
 
 def _open_socket(smtp: smtplib.SMTP) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -230,6 +231,31 @@ async def test_smtp_server_that_ignores_quit_has_accepted_message() -> None:
             nursery.start_soon(trio.to_thread.run_sync, reply)
             with trio.fail_after(transports.TIMEOUT_SECONDS / 2):
                 await transport(listening.getsockname()[1]).send(MESSAGE)
+
+
+async def test_smtp_server_may_take_longer_to_accept_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """O-63: what it accepts after an attempt has ended is sent twice."""
+    monkeypatch.setattr(transports, "TIMEOUT_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def reply() -> None:
+            connected, _ = listening.accept()
+            with connected, connected.makefile("rb") as commands:
+                for each in (b"220 mail.test", *[b"250 OK"] * 3, b"354 go on"):
+                    connected.sendall(each + b"\r\n")
+                    commands.readline()
+                while commands.readline() != b".\r\n":
+                    pass
+                time.sleep(1.5)
+                with suppress(OSError):
+                    connected.sendall(b"250 accepted\r\n")
+                    commands.read()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, reply)
+            await transport(listening.getsockname()[1]).send(MESSAGE)
 
 
 async def test_cancelled_smtp_attempt_closes_connection() -> None:
