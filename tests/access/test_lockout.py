@@ -91,6 +91,45 @@ async def test_lockout_that_is_known_needs_no_write(site: HttpSite) -> None:
     assert (after.committed, after.reads) == (before.committed, before.reads + 3)
 
 
+async def test_lockout_of_another_process_needs_one_write(tmp_path: Path) -> None:
+    """The first refusal makes the lock known (A-82)."""
+    async with http_site(tmp_path) as site:
+        await lock(site, "ann")
+    async with http_site(tmp_path, seed=2) as site:
+        seconds(await site.login("ann", PASSWORD))
+        before = site.site.store.statistics().committed
+        for _ in range(3):
+            seconds(await site.login("ann", PASSWORD))
+        assert site.site.store.statistics().committed == before
+
+
+async def test_defect_of_an_attempt_ends_no_other_one(
+    site: HttpSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attempts at one identifier that are in flight have nothing to do with each other."""
+    await site.add_account("ann")
+    hashing, may_end, verify = trio.Event(), trio.Event(), site.site.hasher.verify
+    replies: list[int] = []
+
+    async def fail_second(*args: Any, **given: Any) -> Any:
+        if hashing.is_set():
+            raise RuntimeError
+        hashing.set()
+        await may_end.wait()
+        return await verify(*args, **given)
+
+    async def sign_in() -> None:
+        replies.append((await site.login("ann")).status)
+
+    monkeypatch.setattr(site.site.hasher, "verify", fail_second)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sign_in)
+        await hashing.wait()
+        assert (await site.login("ann")).status == 500
+        may_end.set()
+    assert replies == [200]
+
+
 async def test_sign_in_takes_two_writes_and_no_read(site: HttpSite) -> None:
     """Charge and lookup in one write; settlement and session in the other."""
     await site.add_account("ann")

@@ -292,4 +292,18 @@ ACCESS: Final = (
         "    if False:\n",
         "tests/fw_actors/ops/test_rekeying.py",
     ),
+    Mutation(
+        "a defect of one sign-in ends the others of its identifier",
+        "fw_actors/actors/lockout.py",
+        "        except Exception as defect:\n            reply.fail(defect)\n",
+        "        except ZeroDivisionError as defect:\n            reply.fail(defect)\n",
+        "tests/access/test_lockout.py::test_defect_of_an_attempt_ends_no_other_one",
+    ),
+    Mutation(
+        "a password change shows the password in its repr",
+        "fw_actors/access/passwords.py",
+        "    password: str = field(repr=False)\n",
+        "    password: str\n",
+        "tests/fw_actors/access/test_sign_in.py::test_values_of_access_hide_secrets_in_repr",
+    ),
 )

@@ -19,15 +19,20 @@ import pytest
 import trio
 
 from fw_actors.access.accounts import Account, Accounts
+from fw_actors.access.api_keys import MadeKey
 from fw_actors.access.attempts import FAILED
+from fw_actors.access.links import MintedLink
 from fw_actors.access.passwords import AdmittedChange, PasswordChange, set_password
+from fw_actors.access.recovery import SentLink
 from fw_actors.access.sign_in import Admitted, SignedIn
 from fw_actors.access.users import add_user
 from fw_actors.actors.lockout import AttemptSignIn, LockoutActor
 from fw_actors.config import Argon2
 from fw_actors.errors import AuthenticationError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import Hasher, usable_hash
+from fw_actors.mail import TemplateValues
 from fw_actors.ops.site import open_site
+from fw_actors.rules.identifiers import ApiKey
 from fw_actors.runtime import KeyedPool, SystemClock, open_runtime
 from fw_actors.store import Tx
 from tests.accounts_kit import PASSWORD
@@ -571,13 +576,23 @@ async def test_counters_and_sessions_store_no_typed_text(client: SignInClient) -
         assert "hunter2" not in str(await client.site.sql(f"SELECT * FROM {table}"))
 
 
-def test_sign_in_values_hide_password_and_sid_in_repr() -> None:
-    """No password and no `sid` shows in a repr or a log line (O-101, C-86)."""
-    shown = repr(make_attempt("ada", "s3cret", old_sid="t0ken")) + repr(
-        SignedIn("t0ken", "ada", "", 0, 0)
-    )
-    assert "s3cret" not in shown
-    assert "t0ken" not in shown
+@pytest.mark.parametrize(
+    "value",
+    [
+        make_attempt("ada", "s3cret", old_sid="s3cret"),
+        SignedIn("s3cret", "ada", "", 0, 0),
+        PasswordChange("ada", "a session", "s3cret", "s3cret"),
+        MadeKey("a key", "a label", None, "s3cret"),
+        ApiKey("a key", "s3cret"),
+        MintedLink("s3cret", 0),
+        SentLink(0, "s3cret"),
+        TemplateValues("tests", "ada", "Ada", "ada@x.test", "s3cret"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_of_access_hide_secrets_in_repr(value: object) -> None:
+    """No password, `sid`, key or link shows in a repr or a log line (O-101)."""
+    assert "s3cret" not in repr(value)
 
 
 class RealClock(trio.abc.Clock):
