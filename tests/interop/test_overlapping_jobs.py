@@ -5,17 +5,19 @@ As in `test_overlapping_writes`: the first transaction is held until the second 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
+import trio
 
 from examples import notes
 from fw_actors.access.users import add_user
 from fw_actors.actors.app_jobs import AppJobs
 from fw_actors.errors import AuthenticationError
-from fw_actors.ops.queued_jobs import APP_QUEUE
+from fw_actors.ops.queued_jobs import APP_QUEUE, JobFilter
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import Backoff
 from fw_actors.store import LeasedJob, Tx, jobs
@@ -107,6 +109,27 @@ async def test_bulk_replay_by_a_user_who_is_deleted_meanwhile_is_refused(
         partial(site.write, "ada", partial(begin_replay, site=site)),
     )
     assert isinstance(refusal, AuthenticationError)
+
+
+async def test_cancellation_of_many_skips_job_being_claimed(site: Site) -> None:
+    """A worker keeps the job that it holds (O-222), and no claim is waited for."""
+    await site.write("Administrator", enqueue)
+    waiting = await site.write("Administrator", enqueue)
+    claimed, cancelled = threading.Event(), threading.Event()
+
+    def claim(tx: Tx) -> None:
+        assert len(jobs.claim(tx, APP_QUEUE, "", 1, 60_000, "a token")) == 1
+        claimed.set()
+        assert cancelled.wait(30), "the cancellation waits for the claim"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(site.store.write, claim)
+        await trio.to_thread.run_sync(claimed.wait, 30)
+        matching = partial(site.jobs.cancel_matching, filters=JobFilter())
+        assert (await site.write("Administrator", matching)).changed == 1
+        cancelled.set()
+    left = await site.store.read(lambda tx: tx.raw("SELECT id, lease FROM fw_job"))
+    assert [(row["id"] < waiting, row["lease"]) for row in left] == [(True, "a token")]
 
 
 class WorkIsDone(Exception):

@@ -111,4 +111,25 @@ PLATFORM: Final = (
         "    if False:\n",
         "tests/interop/test_overlapping_deliveries.py::test_outcomes_lock_their_jobs_by_id",
     ),
+    Mutation(
+        "a part of a pattern is searched before the end of the former one",
+        "fw_actors/store/query_limits.py",
+        "found + self.length",
+        "found - self.length",
+        "tests/fw_actors/store/test_like_patterns.py::test_like_long_matches_each_short_pattern_like_sqlite",
+    ),
+    Mutation(
+        "reads of a restored store have a time limit",
+        "fw_cli/restore.py",
+        "open_site(config, limited=False, restoring=True)",
+        "open_site(config, restoring=True)",
+        "tests/fw_cli/test_restore.py::test_restored_store_is_read_without_time_limit",
+    ),
+    Mutation(
+        "a job that is being claimed is cancelled with others",
+        "fw_actors/ops/queued_jobs.py",
+        "query.with_for_update(key_share=True, skip_locked=True)",
+        "query",
+        "tests/interop/test_overlapping_jobs.py::test_cancellation_of_many_skips_job_being_claimed",
+    ),
 )

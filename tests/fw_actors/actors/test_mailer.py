@@ -95,6 +95,8 @@ async def test_mail_status_is_retrying_between_attempts(
         await trio.sleep(1)
         (delivery,) = await site.deliveries()
         assert (delivery["status"], delivery["attempts"]) == ("Retrying", 1)
+        assert [each["error"] for each in site.log.of("job.failed")] == [str(BUSY)]
+        assert site.log.of("job.lease_lost") == []
         await trio.sleep(32)
         (delivery,) = await site.deliveries()
         assert (delivery["status"], delivery["attempts"]) == ("Sent", 2)
@@ -226,11 +228,15 @@ def _take_role(fw: Any) -> None:
     user.save()
 
 
+def _change_nothing(_fw: Any) -> None:
+    pass
+
+
 @pytest.mark.parametrize(
     ("change", "owns", "status"),
     [
         (_scope, False, "Failed"), (_scope, True, "Failed"),
-        (_take_role, False, "Failed"), (_take_role, True, "Sent"),
+        (_take_role, False, "Failed"), (_take_role, True, "Sent"), (_change_nothing, False, "Sent"),
     ],
 )  # fmt: skip
 async def test_mail_about_webhook_is_withdrawn_from_those_who_may_not_know_it(
