@@ -151,10 +151,14 @@ async def test_overlapping_replays_in_different_orders_do_not_deadlock(
     assert [type(refusal) for refusal in second] == [ConflictError] * 2
 
 
-async def test_sweep_skips_delivery_being_replayed(transitions: DeliveryTransitions) -> None:
-    """Retention applies to Sent and Failed: fresh attempts that have begun are not swept away."""
+@pytest.mark.parametrize("days", [(1, 0), (0, 1)])
+async def test_sweep_skips_delivery_being_replayed(
+    transitions: DeliveryTransitions, days: tuple[int, int]
+) -> None:
+    """Retention applies to Sent and Failed: fresh attempts that have begun are not swept away, and
+    what they send is not erased."""
     name = await transitions.make_failed()
-    sweep = webhook_batches(1, 0)[0]
+    sweeps = webhook_batches(*days)
     replayed, swept = threading.Event(), threading.Event()
 
     def replay(fw: Any) -> None:
@@ -166,7 +170,8 @@ async def test_sweep_skips_delivery_being_replayed(transitions: DeliveryTransiti
     async with trio.open_nursery() as nursery:
         nursery.start_soon(transitions.site.write, "Administrator", replay)
         await trio.to_thread.run_sync(replayed.wait, 30)
-        assert await transitions.site.store.write(sweep) == 0
+        for sweep in sweeps:
+            assert await transitions.site.store.write(sweep) == 0
         swept.set()
     assert await transitions.states() == [("Queued", 0)]
     assert len(await transitions.rows("SELECT id FROM fw_job")) == 1

@@ -309,4 +309,11 @@ DELIVERY: Final = (
         "tests/fw_actors/actors/test_outcome_writer.py::"
         "test_outcome_of_ordered_delivery_waits_for_less_time",
     ),
+    Mutation(
+        "a sweep of bodies waits for a replay",
+        "fw_actors/webhooks/erasure.py",
+        "            .limit(batch)\n            .with_for_update(skip_locked=True)\n",
+        "            .limit(batch)\n            .with_for_update()\n",
+        "tests/interop/test_overlapping_deliveries.py::test_sweep_skips_delivery_being_replayed",
+    ),
 )

@@ -86,7 +86,10 @@ async def test_attempts_of_each_delivery_are_read_in_two_statements(
             return len(statements_of(tx, lambda: each.update(attempts_of_each(tx, names))))
 
         count = await post.site.store.read(read)
+        many = [*(f"deleted {number}" for number in range(499)), *names]
+        beyond_one_part = await post.site.store.read(lambda tx: attempts_of_each(tx, many))
     assert each == single
+    assert beyond_one_part == single
     assert min(len(found) for found in each.values()) == 0
     assert max(len(found) for found in each.values()) > 2
     assert count == 2
