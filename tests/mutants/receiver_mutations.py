@@ -204,6 +204,13 @@ RECEIVERS: Final = (
         "tests/fw_actors/http/test_dial.py",
     ),
     Mutation(
+        "only loopback addresses count as those of this machine",
+        "fw_actors/http/dial.py",
+        "is_own = own == peer or leads_to_loopback(peer)",
+        "is_own = leads_to_loopback(peer)",
+        "tests/fw_actors/http/test_dial.py::test_dial_refuses_own_machine_by_public_address",
+    ),
+    Mutation(
         "an IPv6 form of a private IPv4 address is public",
         "fw_actors/rules/outgoing.py",
         "    return address.ipv4_mapped or address.sixtofour or address\n",
@@ -230,5 +237,12 @@ RECEIVERS: Final = (
         "        if origin.certificate:\n",
         "        if False:\n",
         "tests/fw_actors/http/test_client_certificates.py",
+    ),
+    Mutation(
+        "a mail about a Webhook is sent to its owner only",
+        "fw_actors/ops/mail_queue.py",
+        '_R.parenttype == "User"',
+        '_R.parenttype != "User"',
+        "tests/fw_actors/actors/test_mailer.py::test_mail_about_webhook_is_withdrawn_from_those_who_may_not_know_it",
     ),
 )

@@ -461,8 +461,10 @@ async def test_dial_refuses_name_rebound_to_private_address() -> None:
 async def test_dial_refuses_own_machine_by_public_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A public address of this machine, which a test cannot have, is one that counts as public."""
+    """B-155: a public address of this machine, which a test cannot have, is one that counts as
+    public and as no loopback address."""
     monkeypatch.setattr("fw_actors.rules.outgoing.is_public", lambda address: True)
+    monkeypatch.setattr("fw_actors.http.dial.leads_to_loopback", lambda address: False)
     async with receiving(always(OK)) as receiver, open_sender(policy=DENY) as sender:
         with pytest.raises(ForbiddenAddress, match=r"127\.0\.0\.1 is this machine"):
             await sender.post(receiver.target(), b"{}", headers, timeout=LONG)

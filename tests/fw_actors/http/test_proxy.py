@@ -62,7 +62,8 @@ async def test_proxy_carries_post_without_tls(proxy_port: int) -> None:
         open_sender(lookup=never, proxy=proxy) as sender,
     ):
         to = receiver.target("localhost")
-        assert (await sender.post(to, b"{}", headers, timeout=SECONDS)).status == 200
+        answer = await sender.post(to, b"{}", headers, timeout=SECONDS)
+        assert (answer.status, answer.address) == (200, f"127.0.0.1:{proxy_port}")
         assert b"proxy-authorization" not in receiver.requests[0].lower()
 
 
