@@ -90,6 +90,7 @@ GOOD = [
     "whsec_AA",
     "s" * 200,
     "a\u00a0\ue000b",
+    "a ~b",
 ]
 BAD = [
     ("", "empty"),
@@ -99,6 +100,7 @@ BAD = [
     ("x\n", "white space"),
     ("a\tb", "control"),
     ("a\x00b", "control"),
+    ("a\x1fb", "control"),
     ("a\x7fb", "control"),
     ("a\x85b", "control"),
     ("a\x9fb", "control"),

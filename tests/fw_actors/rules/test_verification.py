@@ -80,6 +80,11 @@ def test_verify_request_refuses_request_out_of_tolerance(age: int, expected: str
     assert verify_request(SECRET, request, NOW, tolerance=None).verified
 
 
+@pytest.mark.parametrize("age", [300, -300])
+def test_verify_request_accepts_request_at_limit_of_tolerance(age: int) -> None:
+    assert verify_request(SECRET, SavedRequest(signed(age=age), BODY), NOW).verified
+
+
 @pytest.mark.parametrize(("tolerance", "expected"), [(0.1, "0.1 s"), (2, "2 s"), (0, "0 s")])
 def test_verify_request_names_given_tolerance(tolerance: float, expected: str) -> None:
     found = verify_request(SECRET, SavedRequest(signed(age=3), BODY), NOW, tolerance)
@@ -142,6 +147,11 @@ def test_saved_request_may_begin_with_a_byte_order_mark(saved: str) -> None:
 def test_saved_request_refuses_other_content(content: bytes) -> None:
     with pytest.raises(UnreadableRequest):
         parse_saved(content)
+
+
+def test_saved_request_refusal_names_line() -> None:
+    with pytest.raises(UnreadableRequest, match="Line 3 is not a header"):
+        parse_saved(b"POST / HTTP/1.1\na: b\nno header\n\nbody")
 
 
 @pytest.mark.parametrize(("body", "type"), [(BODY, "a.b"), (b"[1]", ""), (b"x", "")])
