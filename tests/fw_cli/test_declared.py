@@ -306,6 +306,7 @@ def refusal(fw: CommandLine, declared: Any) -> str:
     assert fw.run("diff", "bad.json").output == result.output
     assert result.exit_code == 1
     assert "Traceback" not in result.stderr
+    assert "internal error" not in result.stderr
     assert "whsec_literal" not in result.stdout
     return result.stderr
 
@@ -387,13 +388,14 @@ def test_diff_and_apply_list_all_faults_of_a_plan(fw: CommandLine, site: Path) -
     ann = {"email": "a@x.test", "roles": ["Clerc"], "scopes": [{"allow": "Usr", "for_value": "b"}]}
     bad = {
         "roles": ["Clerk"],
-        "users": {"ann": ann},
+        "users": {"ann": ann, "eve": {}},
         "webhooks": {"a": {**hook, "webhook_doctype": "Rol"}, "b": {**hook, "colour": 1}},
     }
     assert refusal(fw, bad).splitlines() == [
         "fw: users.ann: there is no Role Clerc; did you mean Clerk?",
         "fw: users.ann: there is no DocType Usr; did you mean User?",
         "fw: webhooks.a: there is no DocType Rol; did you mean Role?",
+        "fw: users.eve: there is no such user; a new one needs an email.",
         "fw: webhooks.b: a Webhook has no field colour.",
     ]
     ann = {"email": "nobody", "scopes": [{"allow": "User", "for_value": "none"}]}

@@ -486,3 +486,4 @@ def test_unusable_site_is_reported_once(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "cannot open" in done.stderr
     assert "Traceback" not in done.stderr
+    assert "internal error" not in done.stderr
