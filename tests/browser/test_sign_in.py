@@ -94,7 +94,9 @@ def test_wrong_password_is_reported_and_name_kept(page: Page) -> None:
 
 
 def test_lockout_message_shows_remaining_minutes(page: Page) -> None:
-    """The page shows the minutes of `error.extra.retryAfter` (H-65, A-69)."""
+    """The page shows the minutes of `error.extra.retryAfter` (H-65, A-69), and the end of the
+    lock."""
+    page.clock.install()
     page.goto("/login")
     for _ in range(2):
         with page.expect_response("**/api/login") as answer:
@@ -104,6 +106,10 @@ def test_lockout_message_shows_remaining_minutes(page: Page) -> None:
     fill_sign_in(page, "somebody to lock", "wrong")
     expect(page.get_by_role("alert")).to_have_text("Too many attempts. Try again in 15 minutes.")
     check_page(page, "login-locked")
+    page.clock.fast_forward(60_000)
+    expect(page.get_by_role("alert")).to_have_text("Too many attempts. Try again in 14 minutes.")
+    page.clock.fast_forward(14 * 60_000)
+    expect(page.get_by_role("alert")).to_have_text("You can try again now.")
 
 
 def test_empty_sign_in_fields_are_named_without_request(page: Page) -> None:
@@ -113,6 +119,8 @@ def test_empty_sign_in_fields_are_named_without_request(page: Page) -> None:
         "Name or e-mail is missing."
     )
     expect(page.get_by_label("Name or e-mail")).to_be_focused()
+    page.keyboard.type("s")
+    expect(page.get_by_text("Name or e-mail is missing.")).to_have_count(0)
 
 
 def test_sign_in_page_works_by_keyboard(page: Page) -> None:
@@ -168,10 +176,13 @@ def test_recovery_link_sets_password_once(page: Page, site: LiveSite) -> None:
     page.get_by_role("button", name="Set new password").click()
     expect(password).to_have_accessible_description(re.compile("at least 8 characters"))
     check_page(page, "reset")
+    password.fill("BEA")
+    expect(page.locator("[data-rule=equalsAccountName]")).to_have_attribute("data-state", "broken")
     password.fill(NEW_PASSWORD)
     expect(page.locator("[data-rule=tooShort]")).to_have_attribute("data-state", "kept")
     page.get_by_role("button", name="Set new password").click()
     expect(page.get_by_role("heading", name="Your password is set")).to_be_visible()
+    expect(password).to_be_hidden()
     check_page(page, "reset-done")
     page.get_by_role("link", name="Sign in").click()
     fill_sign_in(page, "bea", NEW_PASSWORD)
@@ -216,6 +227,8 @@ def test_invitation_sets_name_and_password(page: Page, site: LiveSite) -> None:
     page.get_by_role("link", name="Sign in").click()
     fill_sign_in(page, "ivy@example.test", NEW_PASSWORD)
     expect(page).to_have_url(re.compile(r"/app$"))
+    page.goto("/account")
+    expect(page.get_by_label("Full name")).to_have_value("Ivy Invited")
 
 
 def test_sign_in_pages_without_script_name_javascript(browser: Any, site: LiveSite) -> None:

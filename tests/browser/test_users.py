@@ -106,10 +106,12 @@ def test_account_is_unlocked_signed_out_and_reset(page: Page, site: LiveSite) ->
         page.get_by_role("button", name="Unlock").click()
         expect(page.get_by_text("The account may sign in again.")).to_be_visible()
         expect(page.get_by_role("button", name="Unlock")).to_have_count(0)
+        expect(page.get_by_role("heading", name="Account", exact=True)).to_be_focused()
         assert client.post("/api/login", json=right).status_code == 200
         page.get_by_label("API keys too").check()
         page.get_by_role("button", name="End all sessions").click()
         assert client.get("/api/boot").json()["user"] is not None  # until it is confirmed
+        expect(page.get_by_role("dialog")).not_to_contain_text("your own account")
         page.get_by_role("button", name="End them").click()
         expect(page.get_by_text(re.compile("sessions? ha(s|ve) ended"))).to_be_visible()
         expect(page.get_by_text("0 API keys have ended")).to_be_visible()
@@ -117,6 +119,22 @@ def test_account_is_unlocked_signed_out_and_reset(page: Page, site: LiveSite) ->
     page.get_by_role("button", name="Send reset link").click()
     expect(page.locator("dialog code")).to_have_text(re.compile(r"/reset-password#token="))
     page.get_by_role("button", name="Done").click()
+
+
+def test_reset_link_for_own_account_keeps_session(page: Page) -> None:
+    """Only the end of one's own sessions leads to the sign-in page. Without a clipboard the link
+    is selected."""
+    page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.goto("/app/User/admin")
+    page.get_by_role("button", name="Send reset link").click()
+    link = page.locator("dialog code")
+    expect(link).to_have_text(re.compile(r"/reset-password#token="))
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Selected: copy it")).to_be_visible()
+    assert page.evaluate("getSelection().toString()") == link.inner_text()
+    page.get_by_role("button", name="Done").click()
+    expect(page.get_by_role("button", name="Send reset link")).to_be_enabled()
+    expect(page).to_have_url(re.compile("/app/User/admin$"))
 
 
 def test_roles_are_edited_on_user_page_for_managers_only(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -88,6 +89,9 @@ def test_webhook_page_pauses_and_resumes_webhook(page: Page, receiver: LiveRecei
     page.get_by_label("For", exact=True).select_option("an hour")
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".state")).to_have_text("paused")
+    paused = page.locator("#webhook-pause").get_attribute("data-paused")
+    since, until = map(datetime.fromisoformat, (paused or "").split())
+    assert until - since == timedelta(hours=1)
     check_page(page, "webhook-paused")
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()

@@ -74,4 +74,25 @@ FRONT: Final = (
 """,
         "tests/fw_cli/test_console_dialogs.py::test_confirm_dialog_agrees_only_by_its_key",
     ),
+    Mutation(
+        "the name typed for an invitation is not sent",
+        "web/pages/static/link.js",
+        "  if (fullName?.value.trim()) body.fullName = fullName.value.trim();\n",
+        "",
+        "tests/browser/test_sign_in.py::test_invitation_sets_name_and_password",
+    ),
+    Mutation(
+        "any action on one's own account leads to the sign-in page",
+        "web/pages/static/user.js",
+        'if (name === "revokeUserSessions" && section().dataset.own',
+        "if (section().dataset.own",
+        "tests/browser/test_users.py::test_reset_link_for_own_account_keeps_session",
+    ),
+    Mutation(
+        "a Webhook is paused until it is resumed, whatever time was chosen",
+        "web/pages/static/webhook.js",
+        'seconds: Number(document.getElementById("pause-seconds").value) || null }',
+        "seconds: null }",
+        "tests/browser/test_webhooks.py::test_webhook_page_pauses_and_resumes_webhook",
+    ),
 )
