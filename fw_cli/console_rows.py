@@ -133,7 +133,7 @@ def _label(view: View, each: Mapping[str, Any]) -> str:
 
 def _locks(view: View) -> Iterator[TableRow]:
     for lock in view["store"]["locks"]:
-        name = lock["identifier"] or f"somebody ({lock['key']})"
+        name = lock["identifier"] or f"unknown ({lock['key']})"
         yield lock["key"], (name, lock["account"] or "none", _when(view, lock["until"]))
 
 

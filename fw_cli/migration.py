@@ -29,7 +29,7 @@ def migrate(context: CommandContext, plan: bool, as_json: bool) -> None:
     date, as by every command, but documents are not changed.
     """
     if as_json and not plan:
-        raise click.UsageError("--json shows a plan: add --plan.")
+        raise click.UsageError("--json requires --plan.")
     if plan:
         _show(context.on_site(_pending_migrations), json=as_json)
         return

@@ -199,7 +199,7 @@ def sessions(
     if handle is not None and end_all:
         raise click.UsageError("--end and --end-all exclude each other.")
     if keys and not end_all:
-        raise click.UsageError("--keys needs --end-all.")
+        raise click.UsageError("--keys requires --end-all.")
     if handle is None and not end_all:
         show(_live_sessions(context, account), _SESSION_COLUMNS, json=as_json)
         return

@@ -185,7 +185,7 @@ def _import(
 def _show(result: Import, *, dry_run: bool) -> None:
     say(f"{'would import' if dry_run else 'imported'} {counted(result.imported, 'account')}")
     if result.known:
-        say(f"skipped {counted(result.known, 'account')}: already there")
+        say(f"skipped {counted(result.known, 'existing account')}")
     if result.without_password:
         say(f"without a password: {result.without_password:,}; fw user invite USER sends a link")
     show_refusals(result.refused)

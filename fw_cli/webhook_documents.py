@@ -46,7 +46,7 @@ MOMENTS: Final = {
 }
 """The events of a document by their names in options, with the fields of a Webhook."""
 _SET_OTHERWISE: Final = {
-    "name": "it is given by fw webhooks add --name, and stays",
+    "name": "fw webhooks add --name sets it, and it cannot change",
     "enabled": "use fw webhooks enable or disable",
     "secret": "use fw webhooks rotate-secret, or add with --secret-stdin or --secret-env",
     **{field: f"use --on {moment}" for moment, field in MOMENTS.items()},

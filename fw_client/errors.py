@@ -149,9 +149,9 @@ _UNAVAILABLE: Final = "The service is not available: a proxy has answered in its
 _WITHOUT_ENVELOPE: Final[Mapping[int, str]] = MappingProxyType(
     {
         408: _UNAVAILABLE,
-        413: "The request is larger than a proxy before the service permits.",
+        413: "The request is larger than a proxy in front of the service allows.",
         414: _TOO_LONG,
-        429: "A proxy before the service refuses further requests for the moment.",
+        429: "A proxy in front of the service refuses requests. Try again later.",
         431: _TOO_LONG,
         502: _UNAVAILABLE,
         503: _UNAVAILABLE,

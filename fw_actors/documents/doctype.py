@@ -297,7 +297,8 @@ def read_declaration(
     max_length = MAX_IDENTIFIER - len(table_name(""))
     if not _DOCTYPE_NAME.match(doctype) or len(doctype) > max_length:
         problems.append(
-            f"name must be letters, digits and single spaces, at most {max_length} characters"
+            "name must have only letters, digits and single spaces, at most "
+            f"{max_length} characters"
         )
     flags = {"child": child, "submittable": submittable, "read_only": read_only}
     problems += [f"{n} must be True or False" for n, v in flags.items() if v not in (True, False)]
@@ -382,7 +383,7 @@ def _parse_permissions(permissions: object, problems: list[str]) -> dict[str, fr
     granted = {}
     for role, words in permissions.items():
         if not isinstance(words, str):
-            problems.append(f'permissions of {role} must be a text: "list read …"')
+            problems.append(f'permissions of {role} must be text: "list read …"')
             continue
         actions = words.split()
         wrong = [w for w in actions if w not in ACTIONS and not _LEVEL_ACTION.match(w)]
@@ -403,7 +404,7 @@ def _declared_fields(cls: type) -> dict[str, Field]:
 
 def _field_problems(each: Field, child: bool) -> Iterator[str]:
     if not _FIELD_NAME.match(each.name) or len(each.name) > 60:
-        yield "a field name must be letters, digits and _, begin with a-z, at most 60 characters"
+        yield "a field name must begin with a-z, and have only letters, digits and _, at most 60"
     if each.name.lower() in (*STANDARD, *CHILD_STANDARD, *_METHODS, ROW_ID):
         yield "this name is reserved in every document"
     if each.name in _SYSTEM_COLUMNS:

@@ -110,7 +110,7 @@ class Field:
             yield f"it is declared as {self.second_name} too; each field needs its own object"
         description: object = self.description
         if not isinstance(description, str):
-            yield "description must be a text"
+            yield "description must be text"
         for option in _FLAGS:
             if getattr(self, option) not in (True, False):
                 yield f"{option} must be True or False"
@@ -330,7 +330,7 @@ class Select(_Textual):
             or not options
             or not all(isinstance(option, str) and option for option in options)
         ):
-            yield "options must be a list of texts"
+            yield "options must be a list of text values"
             return
         yield from super().problems()
         for option in options:

@@ -449,10 +449,10 @@ def _validate_sql(text: object, params: object) -> None:
     for name, value in (params or {}).items():
         if not _is_plain(value):
             raise ValidationError(
-                f"The value of :{str(name)[:60]} must be None, a finite number (an integer of 64 "
-                "bits), bytes, or text without NUL and lone surrogates, and is of type "
-                f"{type(value).__name__[:60]}; columns hold a Date as YYYY-MM-DD, a Datetime as "
-                "milliseconds since 1970."
+                f"The value of :{str(name)[:60]} must be None, an integer of 64 bits, a finite "
+                "float, bytes, or text without NUL and lone surrogates. It is of type "
+                f"{type(value).__name__[:60]}. Columns hold a Date as YYYY-MM-DD, and a Datetime "
+                "as milliseconds since 1970."
             )
 
 

@@ -207,8 +207,8 @@ _REASONS: Final = {
     errno.EHOSTUNREACH: "cannot be reached",
     errno.ENETUNREACH: "is on a network that cannot be reached",
     errno.ETIMEDOUT: "did not take the connection in time",
-    errno.EMFILE: "was not dialled, because this process has too many open files",
-    errno.ENFILE: "was not dialled, because this machine has too many open files",
+    errno.EMFILE: "was not contacted, because this process has too many open files",
+    errno.ENFILE: "was not contacted, because this machine has too many open files",
 }
 
 

@@ -606,7 +606,7 @@ class DatabaseRestore:
         with _connected(self._url) as connection:
             if not _has_table(connection, "fw_meta"):
                 raise ConfigurationError(
-                    ["The dump is of another program, or of another schema than this database's."]
+                    ["The dump is of another program, or of a schema with another name."]
                 )
 
 

@@ -127,7 +127,7 @@ def test_account_page_keeps_typed_text_and_new_key_during_its_actions(
         expect(page.get_by_role("heading", name="Sessions")).to_be_focused()
         page.locator("#api-keys li").filter(has_text="old program").get_by_role("button").click()
         page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
-        expect(page.get_by_text("The key is revoked.")).to_be_visible()
+        expect(page.get_by_text("The key has been revoked.")).to_be_visible()
         expect(page.locator("#api-keys li")).to_have_count(1)
         page.get_by_role("button", name="End all others").click()
         page.get_by_role("dialog").get_by_role("button", name="End them").click()
@@ -163,7 +163,10 @@ def test_api_key_is_selected_without_clipboard(page: Page, sign_in: SignIn) -> N
 
 @pytest.mark.parametrize(
     ("answer", "expected", "status"),
-    [("Enter", "your API keys are revoked", 401), ("Escape", "your API keys still work", 200)],
+    [
+        ("Enter", "your API keys have been revoked", 401),
+        ("Escape", "your API keys still work", 200),
+    ],
 )
 def test_password_change_asks_whether_to_revoke_api_keys(
     page: Page, site: LiveSite, sign_in: SignIn, answer: str, expected: str, status: int
@@ -227,7 +230,7 @@ def test_password_change_names_errors_beside_fields(page: Page, sign_in: SignIn)
     expect(new).to_have_value(CHANGED)
     current.fill(PASSWORD)
     button.click()
-    expect(page.get_by_text("Your password is changed.")).to_be_visible()
+    expect(page.get_by_text("Your password has been changed.")).to_be_visible()
     page.get_by_role("button", name="Sign out").click()
     page.get_by_label("Name or e-mail").fill("carl")
     page.get_by_label("Password", exact=True).fill(CHANGED)

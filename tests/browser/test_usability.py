@@ -416,7 +416,7 @@ def test_account_page_shows_result_in_viewport(page: Page, sign_in: SignIn) -> N
     key.get_by_role("button", name="Revoke").click()
     page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
     result = page.locator("#flash")
-    expect(result).to_have_text("The key is revoked.")
+    expect(result).to_have_text("The key has been revoked.")
     expect(result).to_be_in_viewport(ratio=1)
 
 

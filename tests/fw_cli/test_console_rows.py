@@ -139,7 +139,7 @@ def test_row_of_lock_has_identifier_or_key() -> None:
     ]
     assert rows("locks", store={"locks": locks}) == [
         ("ann", "ann", clock(NOON)),
-        ("somebody (k2)", "none", clock(NOON)),
+        ("unknown (k2)", "none", clock(NOON)),
     ]
 
 

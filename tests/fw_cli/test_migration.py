@@ -71,7 +71,7 @@ def test_migrate_reports_that_nothing_is_pending(fw: CommandLine) -> None:
 def test_migrate_json_requires_plan(fw: CommandLine) -> None:
     result = fw.run("migrate", "--json")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--json shows a plan: add --plan." in result.stderr
+    assert "--json requires --plan." in result.stderr
 
 
 def test_site_in_schema_of_its_own_uses_no_table_of_another(

@@ -104,7 +104,7 @@ def test_user_sessions_lists_and_ends_sessions(fw: CommandLine) -> None:
         ("Administrator", {"sessions_ended": 1}),
     ]
     for options, message in (
-        (("--keys",), "--keys needs --end-all."),
+        (("--keys",), "--keys requires --end-all."),
         (("--end", "s1", "--end-all"), "--end and --end-all exclude each other."),
     ):
         result = fw.run("user", "sessions", "ida", *options)

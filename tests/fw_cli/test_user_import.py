@@ -89,7 +89,7 @@ def test_import_ends_at_a_line_of_more_than_64_kib(fw: CommandLine) -> None:
 def test_import_counts_the_accounts_that_it_skips(fw: CommandLine) -> None:
     imported(fw, [ANN])
     said = fw.done("user", "import", "in.jsonl")
-    assert said.splitlines() == ["imported 0 accounts", "skipped 1 account: already there"]
+    assert said.splitlines() == ["imported 0 accounts", "skipped 1 existing account"]
 
 
 def test_dry_run_imports_no_account(fw: CommandLine) -> None:

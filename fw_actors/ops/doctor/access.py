@@ -155,7 +155,7 @@ def _hash(milliseconds: float, argon2: Argon2) -> Finding:
     duration = f"a password hash (FW_ARGON2={cost}) takes {milliseconds:.0f} ms on this machine"
     if not is_enough(argon2):
         return warning(
-            f"{duration}, which is weaker than OWASP's minimum",
+            f"{duration}; its cost is below OWASP's minimum",
             "Unset FW_ARGON2; the default is 19456,2,1.",
         )
     if milliseconds > _SLOW_MS:

@@ -63,7 +63,7 @@ def test_registry_refuses_declaration_beyond_store_limits(body: Body, says: str)
 
 REPORTED_ONCE: list[tuple[Body, str]] = [
     ({"code": Data(unique=True, length="x")}, "code: length must be a whole number, 1 or more"),
-    ({"code": Select(options=5, unique=True)}, "code: options must be a list of texts"),
+    ({"code": Select(options=5, unique=True)}, "code: options must be a list of text values"),
     ({"code": Password(unique=True)}, "code: a Password cannot be unique"),
     ({"rows": Table(5, unique=True)}, "rows: a Table cannot be unique"),
 ]

@@ -68,7 +68,7 @@ def test_naming_option_rejects_unknown_form(naming: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "1st", "Sales  Order", " X", "X ", "A-B", "A/B", "x" * 61])
 def test_doctype_name_rejects_invalid_words(name: str) -> None:
-    assert any("name must be letters" in problem for problem in declare(name=name).problems)
+    assert any("name must have only letters" in problem for problem in declare(name=name).problems)
 
 
 STANDARD = ["name", "owner", "creation", "modified", "modified_by", "docstatus", "idx", "parent",
@@ -89,7 +89,7 @@ def test_field_name_rejects_system_columns_of_postgresql(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Title", "_x", "ümlaut", "x" * 61])
 def test_field_name_rejects_missing_lower_case_start(name: str) -> None:
-    assert any("a field name must be" in problem for problem in declare({name: Data()}).problems)
+    assert any("a field name must begin" in problem for problem in declare({name: Data()}).problems)
 
 
 def test_field_names_must_differ_beyond_letter_case() -> None:
@@ -134,7 +134,7 @@ def test_doctype_option_rejects_text_for_a_flag(option: str) -> None:
 
 def test_permissions_option_rejects_list_of_actions() -> None:
     problems = declare(permissions={"Boss": ["list", "read"]}).problems
-    assert problems == ('permissions of Boss must be a text: "list read …"',)
+    assert problems == ('permissions of Boss must be text: "list read …"',)
 
 
 def test_doctype_declaration_rejects_uncalled_field_type() -> None:
@@ -295,14 +295,14 @@ def test_abstract_class_has_no_doctype_meta() -> None:
 
 ODD: list[tuple[dict[str, Any], str]] = [  # declarations with options of the wrong type
     ({"naming": 5}, "naming must be"),
-    ({"name": 5}, "name must be letters"),
+    ({"name": 5}, "name must have only letters"),
     ({"permissions": ["Boss"]}, "permissions must be a dict"),
     ({"permissions": {"a/b": "read"}}, "'a/b' cannot be a role"),
     ({"permissions": {"": "read"}}, "'' cannot be a role"),
     ({"permissions": {" Boss": "read"}}, "' Boss' cannot be a role"),
     ({"permissions": {"x" * 141: "read"}}, "cannot be a role"),
     ({"permissions": {5: "read"}}, "5 cannot be a role"),
-    ({"permissions": {"Boss": 5}}, "permissions of Boss must be a text"),
+    ({"permissions": {"Boss": 5}}, "permissions of Boss must be text"),
 ]
 
 

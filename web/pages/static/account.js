@@ -76,11 +76,11 @@ async function offerToRevokeKeys(interrupts) {
   validate();
   await lastReload; // a key that was just created may not be listed yet
   if (!document.querySelector("#api-keys [data-name], #made-key:not([hidden])")) {
-    await reloadLists("Your password is changed.");
+    await reloadLists("Your password has been changed.");
     return;
   }
   const answer = await ask({
-    title: "Your password is changed. Revoke your API keys too?",
+    title: "Your password has been changed. Revoke your API keys too?",
     text: "They still work. Keep them only if nobody else can have created or seen one.",
     ok: "Revoke all keys",
     cancel: "Keep the keys",
@@ -88,7 +88,7 @@ async function offerToRevokeKeys(interrupts) {
     interrupts,
     work: () => operation("api_keys.revokeAllMyAPIKeys"),
   });
-  await reloadLists(answer === null ? "Your password is changed; your API keys still work." : "Your password is changed, and your API keys are revoked.");
+  await reloadLists(answer === null ? "Your password has been changed; your API keys still work." : "Your password has been changed, and your API keys have been revoked.");
 }
 
 const revokeKeys = document.getElementById("revoke-keys");
@@ -100,7 +100,7 @@ revokeKeys.addEventListener("click", async () => {
     danger: true,
     work: () => operation("api_keys.revokeAllMyAPIKeys"),
   });
-  if (answer !== null) await reloadLists("Your API keys are revoked.");
+  if (answer !== null) await reloadLists("Your API keys have been revoked.");
   keepFocus("api-keys-title");
 });
 
@@ -145,7 +145,7 @@ if (keyForm) {
     const button = panel.querySelector("[data-copy]");
     button.onclick = () => copy(created.key, button);
     if (isUntouched && isFocusKept(focused)) button.focus();
-    await reloadLists("The key is created.");
+    await reloadLists("The key has been created.");
   });
 }
 
@@ -160,7 +160,7 @@ document.querySelector("main").addEventListener("click", async (event) => {
     danger: true,
     work: () => operation("api_keys.revokeMyAPIKey", { name }).catch(unlessGone),
   });
-  if (answer !== null) await reloadLists("The key is revoked.");
+  if (answer !== null) await reloadLists("The key has been revoked.");
   keepFocus("api-keys-title");
 });
 

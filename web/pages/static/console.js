@@ -70,7 +70,7 @@ function show(view) {
     { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, webhookOf(each), formatTime(each.at), { words: sentence(each.error) }, { acts: [["Replay", "replay", each.delivery]] },
   ]]), "");
   board("locks", view.store.locks.map((lock) => [lock.key, [
-    lock.identifier || `somebody (${lock.key})`, lock.account || "none", formatTime(lock.until), { acts: lock.account ? [["Unlock", "unlock", lock.account]] : [] },
+    lock.identifier || `unknown (${lock.key})`, lock.account || "none", formatTime(lock.until), { acts: lock.account ? [["Unlock", "unlock", lock.account]] : [] },
   ]]));
   board("letters", view.lastDeadLetters.slice(0, 20).map((letter, index) => [`${letter.at}-${index}`, [
     letter.recipient, letter.message, { words: letter.reason }, formatTime(letter.at),

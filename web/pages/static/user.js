@@ -7,8 +7,8 @@ import { handOver } from "./links.js";
 import { counted } from "./words.js";
 
 const DONE = {
-  resendInvite: () => "The invitation is sent again; the one before no longer works.",
-  sendPasswordReset: () => "The reset link is sent; one sent before no longer works.",
+  resendInvite: () => "The invitation has been sent again; earlier links no longer work.",
+  sendPasswordReset: () => "The reset link has been sent; earlier links no longer work.",
   revokeUserSessions: ({ sessionsEnded, keysEnded }) => `${counted(sessionsEnded, "session has", "sessions have")} ended.${keysEnded === undefined ? "" : ` ${counted(keysEnded, "API key has", "API keys have")} ended.`}`,
   unlockUser: () => "The account may sign in again.",
 };
@@ -18,7 +18,7 @@ const section = () => document.getElementById("user-acts");
 function endQuestion(user) {
   const keys = document.getElementById("revoke-keys").checked;
   const ownNote = section().dataset.own === "yes" ? " This is your own account: you will be signed out, too." : "";
-  const effect = keys ? "Everybody who is signed in with it has to sign in again, and programs with its API keys are refused from now on." : "Everybody who is signed in with it has to sign in again. API keys continue to work.";
+  const effect = keys ? "Everybody who is signed in with it must sign in again, and programs with its API keys are refused from now on." : "Everybody who is signed in with it must sign in again. API keys continue to work.";
   return { title: `End all sessions of ${user}?`, text: effect + ownNote, ok: "End them", danger: true };
 }
 
