@@ -170,6 +170,13 @@ def test_backup_unit_creates_backup_and_deletes_old_ones(
     assert [re.sub(r"\d", "0", name) for name in made] == ["00000000T000000Z.backup"]
 
 
+def test_operating_page_keeps_key_before_its_replacement() -> None:
+    """Backups from before a rotation need the old key."""
+    page = (DEPLOY.parent / "docs" / "operating.md").read_text()
+    kept = page.index("mv /etc/fw/secret.key /etc/fw/secret.key.old\n")
+    assert kept < page.index("mv /srv/fw/new.key /etc/fw/secret.key ")
+
+
 def test_operating_page_starts_backup_timer() -> None:
     page = (DEPLOY.parent / "docs" / "operating.md").read_text()
     assert f"cp deploy/{BACKUP} deploy/{TIMER} " in page
