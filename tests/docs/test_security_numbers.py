@@ -122,7 +122,7 @@ def test_security_page_is_right_on_records() -> None:
     assert f"for {DEVICE_DAYS} days |" in PAGE
     assert f"has not used for {DEVICE_DAYS} days" in PAGE
     assert len("secret") == MIN_SECRET_CHARACTERS
-    assert "One of fewer than six characters is left" in PAGE
+    assert "A secret of fewer than six characters is not removed" in PAGE
 
 
 def test_security_page_is_right_on_passwords_and_sessions() -> None:
