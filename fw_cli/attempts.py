@@ -49,7 +49,7 @@ _COLUMNS: Final = {
 )
 @click.option("--error", type=UTF8, help="Only attempts whose error contains this text.")
 @click.option("--since", type=SINCE, help="Only since this time: 7d, 12h, 30m, or ISO 8601 (UTC).")
-@click.option("--until", type=SINCE, help="Only before then.")
+@click.option("--until", type=SINCE, help="Only before this time: 7d, 12h, 30m, or ISO 8601 (UTC).")
 @click.option(
     "--limit", type=WholeNumber(1, MAX_LISTED), default=ATTEMPTS_LISTED, show_default=True,
     help="The maximum number of attempts.",
@@ -67,7 +67,7 @@ def attempts(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Show the attempts of all deliveries, newest first; 30 of each are kept.
+    """Show the attempts of all deliveries, newest first; the last 30 of each are kept.
 
     With --response or --error, and for successes with --webhook, only the newest 5,000 are
     searched; use --since and --until to reach older ones.

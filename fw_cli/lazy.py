@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 MAX_HELP_CHARACTERS: Final = 300
-"""The maximal length of a sentence in a list of commands."""
+"""The maximum length of a sentence in a list of commands."""
 _CUTOFF: Final = 0.7  # 0.6, the default, finds that `bogus` is like `logs`
 
 

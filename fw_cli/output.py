@@ -11,7 +11,7 @@ import click
 REFUSALS_SHOWN: Final = 20
 _UNBOUNDED: Final = 1_000_000  # characters; wider than any table
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 """The option of every command that prints a table (C-102)."""
 
 

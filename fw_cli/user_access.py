@@ -195,7 +195,7 @@ def sessions(
     keys: bool,
     as_json: bool,
 ) -> None:
-    """List the live sessions of USER, or end them; the service refuses them at once."""
+    """List the live sessions of USER, or end them; ended sessions are refused at once."""
     if handle is not None and end_all:
         raise click.UsageError("--end and --end-all exclude each other.")
     if keys and not end_all:

@@ -309,7 +309,7 @@ def events_of(values: Mapping[str, Any]) -> str:
 @as_json
 @click.pass_obj
 def edit(context: CommandContext, /, webhook: str, as_json: bool, **options: Any) -> None:
-    """Change the fields of WEBHOOK that the options give."""
+    """Change the fields of WEBHOOK that the options name."""
     values = _fields(options)
     if not values:
         raise click.UsageError("Give at least one option for a field to change.")

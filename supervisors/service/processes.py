@@ -428,7 +428,7 @@ async def open_processes(
     graceful stop, of all at the same time; cancelling stops at once.
 
     Raises: ConfigurationError; SupervisorFailed if a process cannot be kept running;
-    StoppedAtOnce if one did not end in order.
+    StoppedAtOnce if one did not stop gracefully.
     """
     deployment = config.deployment
     bound = bind(deployment.bind_host, deployment.bind_port)
@@ -459,7 +459,7 @@ async def open_processes(
         os.close(memory)
     for process in processes.all:
         if process.ended_badly:
-            raise StoppedAtOnce(f"process {process.number} did not end in order")
+            raise StoppedAtOnce(f"process {process.number} did not stop gracefully")
 
 
 @asynccontextmanager

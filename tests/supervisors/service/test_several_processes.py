@@ -473,7 +473,7 @@ def test_stop_that_kills_a_process_is_not_called_graceful(tmp_path: Path) -> Non
         site.process.terminate()
         assert site.process.wait(60) == 1
         site.process = None
-        assert "process 2 did not end in order" in log_of(site)
+        assert "process 2 did not stop gracefully" in log_of(site)
 
 
 def test_unusable_site_is_reported_once(tmp_path: Path) -> None:
