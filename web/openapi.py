@@ -103,7 +103,8 @@ def _placeholder(route: Route, operation: Operation) -> Callable[[], str]:
     document_response(ErrorResponse, "default")(view)  # type: ignore[arg-type]
     if operation.authentication is not Authentication.IGNORED:
         guests = [NO_SECURITY] if operation.authentication is Authentication.OPTIONAL else []
-        security_scheme([{SESSION: []}, {KEY: []}, *guests])(view)
+        keys: list[dict[str, list[str]]] = [] if operation.session_only else [{KEY: []}]
+        security_scheme([{SESSION: []}, *keys, *guests])(view)
     return view
 
 
@@ -185,14 +186,16 @@ def _complete(description: dict[str, Any], route: Route, verb: str, operation: O
             "content": {kind: {"schema": schema}},
         }
     if verb not in SAFE and not route.rule.startswith(CSRF_FREE_PREFIX):
-        reads_keys = operation.authentication is not Authentication.IGNORED
+        takes_keys = (
+            operation.authentication is not Authentication.IGNORED and not operation.session_only
+        )
         text = "Any non-empty value"
-        text += "; a request by API key needs none." if reads_keys else "."
+        text += "; a request by API key needs none." if takes_keys else "."
         schema = {"type": "string", "minLength": 1}
         header = {"name": CSRF_HEADER, "in": "header", "description": text, "schema": schema}
         description["parameters"] = [
             *description["parameters"],
-            header if reads_keys else {**header, "required": True},
+            header if takes_keys else {**header, "required": True},
         ]
 
 

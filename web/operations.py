@@ -59,7 +59,8 @@ class Operation:
     address's 429 comes before 415 and 400 (H-21). For valid requests the handler raises it. With
     `ambiguous_as_guest`, a request with two cookies `sid`, or with a cookie and an API key, is
     served as if it had neither, and its cookies are cleared (A-173, A-174). `response` and `status`
-    describe a successful response in the OpenAPI document.
+    describe a successful response in the OpenAPI document, and `session_only` states there that the
+    use case refuses an API key (A-264).
     """
 
     handle: OperationHandler
@@ -70,6 +71,7 @@ class Operation:
     response: type[msgspec.Struct] | None = None
     status: int = 200
     ambiguous_as_guest: bool = False
+    session_only: bool = False
 
 
 @dataclass(frozen=True)

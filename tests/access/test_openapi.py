@@ -151,7 +151,8 @@ async def test_openapi_names_the_parameters_of_a_query_that_are_required(site: H
 
 
 async def test_openapi_requires_the_csrf_header_where_no_key_is_read(site: HttpSite) -> None:
-    """Elsewhere a request by API key needs none (H-81), so that it is optional."""
+    """Elsewhere a request by API key needs none (H-81), so that it is optional. The operations on
+    the account's own password, sessions and keys refuse a key (A-264)."""
     document = await document_of(site)
     required = {
         path: bool(each.get("required"))
@@ -160,8 +161,13 @@ async def test_openapi_requires_the_csrf_header_where_no_key_is_read(site: HttpS
         for each in operation["parameters"]
         if each["name"] == "X-FW-CSRF"
     }
+    own = (
+        "profile.changeMyPassword", "sessions.listMySessions", "sessions.revokeMySession",
+        "sessions.revokeMyOtherSessions", "api_keys.listMyAPIKeys", "api_keys.createMyAPIKey",
+        "api_keys.revokeMyAPIKey", "api_keys.revokeAllMyAPIKeys",
+    )  # fmt: skip
     assert {path for path, is_required in required.items() if is_required} == {
-        "/api/login", "/api/logout",
+        "/api/login", "/api/logout", *(SERVICES + name for name in own),
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from fw_actors.access import sessions
 from fw_actors.access.api_keys import ApiKeys
 from fw_actors.errors import OverloadedError
 from tests.accounts_kit import PASSWORD
-from tests.http_site import HttpSite, http_site
+from tests.http_site import SERVICES, HttpSite, http_site
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -66,6 +66,25 @@ async def test_self_service_is_closed_to_api_keys(site: HttpSite, name: str, bod
     key = (await site.key(sid))["key"]
     assert (await site.op(name, body, key=key)).error["type"] == "PermissionDeniedError"
     assert await site.alive(sid)
+
+
+async def test_openapi_offers_no_api_key_for_operations_that_refuse_it(site: HttpSite) -> None:
+    """H-106: neither as their security nor as a reason to leave out the CSRF header."""
+    document = (await site.ask("GET", "/api/openapi.json")).json
+    only_sessions = {
+        (path.removeprefix(SERVICES), verb): operation
+        for path, verbs in document["paths"].items()
+        for verb, operation in verbs.items()
+        if operation.get("security") == [{"session": []}]
+    }
+    posts = {name for name, verb in only_sessions if verb == "post"}
+    gets = {name for name, verb in only_sessions if verb == "get"}
+    assert posts == {name for name, _ in ONLY_SESSIONS}
+    assert gets == {"sessions.listMySessions", "api_keys.listMyAPIKeys"}
+    assert all(
+        [each["required"] for each in only_sessions[name, "post"]["parameters"]] == [True]
+        for name in posts
+    )
 
 
 async def test_profile_has_two_writable_fields(site: HttpSite) -> None:

@@ -114,6 +114,8 @@ def _callers(operation: Mapping[str, Any]) -> str:
         return " Public."
     if {} in security:
         return " With or without a session or key."
+    if security == [{"session": []}]:
+        return " Requires a session; an API key is refused."
     return " Requires a session or an API key."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -31,10 +32,16 @@ class NoArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 NO_ARGUMENTS: Final = BodyRule(partial(read_struct, kind=NoArguments), optional=True)
 
 
-def read_route(name: str, handle: OperationHandler, response: type[msgspec.Struct]) -> Route:
+def read_route(
+    name: str,
+    handle: OperationHandler,
+    response: type[msgspec.Struct],
+    *,
+    session_only: bool = False,
+) -> Route:
     """Return the route of an operation that only reads, by POST and by GET."""
-    post = Operation(handle, body=NO_ARGUMENTS, response=response)
-    return Route(SERVICES + name, {"POST": post, "GET": Operation(handle, response=response)})
+    get = Operation(handle, response=response, session_only=session_only)
+    return Route(SERVICES + name, {"POST": replace(get, body=NO_ARGUMENTS), "GET": get})
 
 
 def write_route(
@@ -44,10 +51,12 @@ def write_route(
     *,
     response: type[msgspec.Struct] = OkResponse,
     texts: CharacterRules = PLAIN,
+    session_only: bool = False,
 ) -> Route:
     """Return the route of an operation that writes, with the arguments `kind`."""
     body = NO_ARGUMENTS if kind is None else BodyRule(partial(read_struct, kind=kind, texts=texts))
-    return Route(SERVICES + name, {"POST": Operation(handle, body=body, response=response)})
+    post = Operation(handle, body=body, response=response, session_only=session_only)
+    return Route(SERVICES + name, {"POST": post})
 
 
 class GatewayRoutes:

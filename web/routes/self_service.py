@@ -85,21 +85,36 @@ class SelfServiceRoutes(GatewayRoutes):
                 PasswordRequest,
                 response=SessionsEndedResponse,
                 texts=PASSWORDS,
+                session_only=True,
             ),
-            read_route("sessions.listMySessions", self.sessions, SessionsResponse),
-            write_route("sessions.revokeMySession", self.revoke_session, HandleRequest),
+            read_route(
+                "sessions.listMySessions", self.sessions, SessionsResponse, session_only=True
+            ),
+            write_route(
+                "sessions.revokeMySession", self.revoke_session, HandleRequest, session_only=True
+            ),
             write_route(
                 "sessions.revokeMyOtherSessions",
                 self.revoke_other_sessions,
                 response=SessionsEndedResponse,
+                session_only=True,
             ),
-            read_route("api_keys.listMyAPIKeys", self.keys, KeysResponse),
+            read_route("api_keys.listMyAPIKeys", self.keys, KeysResponse, session_only=True),
             write_route(
-                "api_keys.createMyAPIKey", self.make_key, KeyRequest, response=NewKeyResponse
+                "api_keys.createMyAPIKey",
+                self.make_key,
+                KeyRequest,
+                response=NewKeyResponse,
+                session_only=True,
             ),
-            write_route("api_keys.revokeMyAPIKey", self.revoke_key, KeyNameRequest),
             write_route(
-                "api_keys.revokeAllMyAPIKeys", self.revoke_all_keys, response=KeysEndedResponse
+                "api_keys.revokeMyAPIKey", self.revoke_key, KeyNameRequest, session_only=True
+            ),
+            write_route(
+                "api_keys.revokeAllMyAPIKeys",
+                self.revoke_all_keys,
+                response=KeysEndedResponse,
+                session_only=True,
             ),
         ]
 
