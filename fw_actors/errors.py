@@ -146,7 +146,7 @@ class FwError(Exception):
 
 
 class BadRequestError(FwError):
-    """Raised for the form of a request: a malformed body, a missing or unknown argument.
+    """Raised when a request is malformed: its body, or a missing or unknown argument.
 
     `field` names the argument, if a single one is wrong.
     """
@@ -155,7 +155,7 @@ class BadRequestError(FwError):
 
 
 class InvalidTokenError(FwError):
-    """Raised by recovery and invitation; one text for every cause, so that it reveals nothing."""
+    """Raised when the token of a link is unknown, expired, used or of the other kind."""
 
     status = 400
 
@@ -164,7 +164,7 @@ class InvalidTokenError(FwError):
 
 
 class AuthenticationError(FwError):
-    """Raised for a wrong name or password (one message for all causes), or without a session."""
+    """Raised when a name, a password or an API key is wrong, or the request has no session."""
 
     status = 401
 
@@ -201,13 +201,13 @@ class CSRFError(FwError):
 
 
 class NotFoundError(FwError):
-    """Raised for a path, document, delivery, session handle or key that does not exist."""
+    """Raised when a path, document, delivery, session handle or key does not exist."""
 
     status = 404
 
 
 class MethodNotAllowedError(FwError):
-    """Raised for a verb that a path does not accept."""
+    """Raised when a path does not accept the verb."""
 
     status = 405
 
@@ -230,7 +230,7 @@ class RequestTimeoutError(FwError):
 
 
 class PayloadTooLargeError(FwError):
-    """Raised when a request's body is larger than its path accepts; `limit` in bytes."""
+    """Raised when a request's body is larger than its path accepts."""
 
     status = 413
 
@@ -269,7 +269,7 @@ class ValidationError(FwError):
 
 
 class PasswordPolicyError(FwError):
-    """Raised when a password is refused.
+    """Raised when a password is refused; `extra.rule` names the rule.
 
     `rule` is tooShort, tooLong, blank, equalsAccountName, common or breached.
     """
@@ -281,7 +281,10 @@ class PasswordPolicyError(FwError):
 
 
 class TooManyRequestsError(FwError):
-    """Raised when an identifier or address has used up its attempts; `retry_after` in seconds."""
+    """Raised when an identifier or address has used up its attempts.
+
+    `retry_after` is in seconds.
+    """
 
     status = 429
     retry_after: int
@@ -333,7 +336,7 @@ def too_many_consoles(limit: int) -> OverloadedError:
 
 
 class InternalError(FwError):
-    """Stands for a defect: its message contains only the request id."""
+    """Raised when a defect occurs; the message contains only the request id."""
 
     status = 500
 

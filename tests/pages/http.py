@@ -74,9 +74,9 @@ def _errors() -> Iterator[str]:
 
 
 def _meaning(kind: type) -> str:
-    """Return when an error is raised, from its docstring: `Raised when…`, `Stands for…`."""
+    """Return when an error is raised, from its docstring: `Raised when…`."""
     first = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
-    return plain(re.sub(r"^(Raised|Stands) ", "", first).rstrip("."))
+    return plain(first.removeprefix("Raised when ").rstrip("."))
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[str]:
