@@ -77,3 +77,13 @@ async def test_attempt_list_names_a_bad_parameter(tmp_path: Path, query: str, fi
     assert (listed.status, listed.json["attempts"]) == (200, [])
     assert reply.status == 400
     assert reply.json["error"]["extra"]["field"] == field
+
+
+async def test_attempts_page_refuses_unknown_parameter(tmp_path: Path) -> None:
+    """H-17: a filter that is ignored would show the attempts that it should leave out."""
+    known = "webhook=a&result=failed&code=404&error=a&_from=&_to=&_before="
+    async with http_site(tmp_path) as site:
+        sid = await site.sid(await site.add_account("boss", "System Manager"))
+        filtered = await site.ask("GET", f"/app/attempts?{known}", sid=sid)
+        refused = await site.ask("GET", "/app/attempts?status=404", sid=sid)
+    assert (filtered.status, refused.status) == (200, 400)

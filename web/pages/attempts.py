@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 ATTEMPTS: Final = "/app/attempts"
 CURRENT: Final = "Attempts"
 BEFORE: Final = "_before"
+PARAMETERS: Final = frozenset({"webhook", "result", "code", "error", FROM, UNTIL, BEFORE})
 _TONES: Final[Mapping[str, str]] = {"Sent": GOOD, "Retrying": WARN, "Failed": BAD}
 _RESULTS: Final = ((AttemptResult.FAILED, "Failed"), (AttemptResult.SENT, "Sent"))
 
@@ -58,7 +59,7 @@ class AttemptPages(FramedPages):
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        return self._routes({ATTEMPTS: Operation(self.page, query=None)})
+        return self._routes({ATTEMPTS: Operation(self.page, query=PARAMETERS)})
 
     async def page(self, exchange: Exchange) -> Response:
         """Show a page of the list."""
