@@ -1,4 +1,4 @@
-"""Forms of new documents (H-130)."""
+"""Forms of documents (H-130)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from trio.testing import MockClock
 
+from fw_actors.documents import rest
+from fw_actors.documents.handle import Fw
 from tests.http_site import http_site
+from web.pages.form import inputs
 
 DEFAULTS = """
 from datetime import date, datetime
@@ -28,6 +31,25 @@ class Defaulted(DocType):
     day = Date(default=date(2026, 1, 31))
     moment = Datetime(default=datetime(2026, 1, 31, 8))
     rows = Table(DefaultedRow)
+
+
+class GradedRow(DocType, child=True):
+    note = Data(allow_on_submit=True)
+    fixed = Data()
+    kept = Data(read_only=True)
+
+
+class Graded(
+    DocType,
+    naming="given",
+    submittable=True,
+    permissions={"Clerk": "list read create write submit cancel read:1", "Reader": "list read"},
+):
+    plain = Data(required=True, length=20)
+    graded = Data(permlevel=1)
+    kept = Data(read_only=True)
+    free = Data(allow_on_submit=True)
+    rows = Table(GradedRow)
 """
 
 
@@ -94,3 +116,51 @@ async def test_form_and_description_show_defaults_as_documents_do(
         assert [found[field]["default"] for field in fields] == [
             0, 1, "2026-01-31", "2026-01-31T08:00:00.000Z",
         ]  # fmt: skip
+
+
+async def test_form_locks_fields_that_user_cannot_change(
+    tmp_path: Path, app: str, autojump_clock: MockClock
+) -> None:
+    """What a save would refuse: fields of a higher permlevel (D-90), read-only ones (D-92), those
+    of a reader, and those of submitted (D-123) and cancelled documents."""
+    async with http_site(tmp_path, apps=(app,)) as site:
+        await site.add_account("cleo", "Clerk")
+        await site.add_account("rita", "Reader")
+
+        async def locked(user: str, name: str | None = "g1") -> dict[str, bool]:
+            def fields(fw: Fw) -> dict[str, bool]:
+                values = None if name is None else rest.read(fw, "Graded", name)
+                found = inputs(fw, fw.documents.registry.meta("Graded"), values)
+                assert {each.name: (each.required, each.length) for each in found}["plain"] == (
+                    True,
+                    20,
+                )
+                cells = {
+                    f"{each.name}.{cell.name}": cell.locked
+                    for each in found
+                    for row in each.rows
+                    for cell in row.cells
+                }
+                return {each.name: each.locked for each in found} | cells
+
+            return await site.do(fields, user)
+
+        def insert(fw: Fw) -> None:
+            fw.new_doc("Graded", name="g1", plain="p", rows=[{"note": "n"}]).insert()
+
+        assert await locked("cleo", None) == {
+            "plain": False, "graded": True, "free": False, "rows": False,
+        }  # fmt: skip
+        await site.do(insert, "cleo")
+        draft = {
+            "plain": False, "graded": True, "kept": True, "free": False, "rows": False,
+            "rows.note": False, "rows.fixed": False, "rows.kept": True,
+        }  # fmt: skip
+        assert await locked("cleo") == draft
+        everything = {name: True for name in draft if name != "graded"}
+        assert await locked("rita") == everything
+        await site.do(lambda fw: fw.get_doc("Graded", "g1").submit(), "cleo")
+        submitted = {**dict.fromkeys(draft, True), "free": False, "rows.note": False}
+        assert await locked("cleo") == submitted
+        await site.do(lambda fw: fw.get_doc("Graded", "g1").cancel(), "cleo")
+        assert await locked("cleo") == dict.fromkeys(draft, True)
