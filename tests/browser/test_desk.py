@@ -53,6 +53,11 @@ def test_small_screen_menu_opens_and_closes(page: Page) -> None:
     check_page(page, "desk-menu")
     menu.click()
     expect(navigation).to_be_hidden()
+    menu.click()
+    expect(navigation).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(navigation).to_be_hidden()
+    expect(menu).to_be_focused()
 
 
 def test_list_links_next_and_previous_page(page: Page) -> None:

@@ -95,4 +95,11 @@ FRONT: Final = (
         "seconds: null }",
         "tests/browser/test_webhooks.py::test_webhook_page_pauses_and_resumes_webhook",
     ),
+    Mutation(
+        "a System Manager with access scopes finds accounts by their state",
+        "web/pages/accounts.py",
+        '    if not fw.rights.administers:\n        raise PermissionDeniedError("Only',
+        '    if not fw.rights.manages:\n        raise PermissionDeniedError("Only',
+        "tests/web/pages/test_lists.py::test_state_filter_is_not_for_managers_with_scopes",
+    ),
 )

@@ -198,6 +198,17 @@ async def test_state_filter_is_for_managers_only(
     assert reply.status == status
 
 
+async def test_state_filter_is_not_for_managers_with_scopes(site: HttpSite) -> None:
+    """A-380: who is locked, disabled or invited is for those without access scopes."""
+    await site.add_account("sam", "System Manager")
+    scope = {"user": "sam", "allow": "User", "for_value": "sam"}
+    await site.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
+    sid = await site.sid("sam")
+    assert (await site.ask("GET", "/app/User", sid=sid)).status == 200
+    for path in ("/app/User", "/export/User"):
+        assert (await site.ask("GET", f"{path}?_state=disabled", sid=sid)).status == 403
+
+
 async def test_unknown_path_keeps_menu_for_signed_in_user(site: HttpSite) -> None:
     """H-205."""
     sid = await site.sid("boss")
