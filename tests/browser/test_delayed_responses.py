@@ -748,7 +748,7 @@ def test_act_on_account_leaves_focus_in_field(page: Page, sign_in: SignIn) -> No
     held.arrive()
     page.get_by_label("Full name").fill("Bea ")
     held.routes[0].fulfill(json={"link": None})
-    expect(page.get_by_text("The reset link is sent")).to_be_visible()
+    expect(page.get_by_text("The reset link has been sent")).to_be_visible()
     page.wait_for_timeout(300)
     page.keyboard.type("Busier")
     expect(page.get_by_label("Full name")).to_have_value("Bea Busier")
