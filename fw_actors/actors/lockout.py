@@ -211,6 +211,13 @@ class LockoutActor(Actor):
             self._refuse(attempt, reply, error)
         self._check_lock()
 
+    def describe(self) -> dict[str, object]:
+        """Return the console's facts, never the identifier."""
+        in_flight = self.context.works
+        if self._being_checked:
+            in_flight -= 1  # the check of the lock
+        return {"in_flight": in_flight, "locked_until": self._locked_until or None}
+
     def _record_lock(self, seconds: float) -> None:
         """Remember a lock; a wait for attempts in flight (A-64) is not a lock."""
         now = self.context.clock.now()

@@ -497,6 +497,10 @@ class QueueWorker(Actor, ABC):
             self._polls.after(min(MAX_SLEEP_SECONDS, max(MIN_SLEEP_SECONDS, due_in)))
         self._unclaimed.polled(not self._free and due_in <= 0.0)
 
+    def describe(self) -> dict[str, object]:
+        """Return the console's facts."""
+        return {"queue": self._policy.queue, "free": self._free, "slots": self._policy.slots}
+
     @property
     def _draining(self) -> bool:
         return self._drain_deadline < inf
