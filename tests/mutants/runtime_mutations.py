@@ -12,7 +12,7 @@ _RUNS: Final = "tests/supervisors/test_model_based.py::test_runtime_agrees_with_
 RUNTIME: Final = (
     Mutation(
         "a message whose actor does not start vanishes",
-        f"{_RUNTIME}/keyed_cell.py",
+        f"{_RUNTIME}/keyed_pool.py",
         "self._discard(self.mailbox.take(), DeadLetterReason.FAILED, error)",
         "self.mailbox.take()",
         _RUNS,
@@ -105,7 +105,7 @@ RUNTIME: Final = (
     ),
     Mutation(
         "a key whose restart is delayed never restarts",
-        f"{_RUNTIME}/keyed_cell.py",
+        f"{_RUNTIME}/keyed_pool.py",
         "        self.runtime.deadlines.add_at(self, failed.start_at)\n",
         "",
         _RUNS,
