@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +25,7 @@ from fw_actors.config import (
     WebPolicy,
 )
 from fw_actors.hashing import Hasher
-from fw_actors.ops.site import Site, open_site
+from fw_actors.ops.site import JobsRecorded, Site, open_site
 from fw_actors.runtime import SeededEntropy, TrioClock
 from fw_actors.webhooks.subscriptions import SharedSubscriptions
 
@@ -117,7 +117,7 @@ def _write(file: Path, content: bytes) -> None:
 async def inline_site(
     folder: Path,
     seed: int = 1,
-    recorded: Callable[[str], bool | None] = lambda queue: None,
+    recorded: JobsRecorded = lambda queue: None,
     shared: SharedSubscriptions | None = None,
     **changes: Any,
 ) -> AsyncIterator[Site]:
@@ -134,7 +134,7 @@ async def inline_site(
         entropy=entropy,
         inline=True,
         durable=False,
-        recorded=recorded,
+        recorded=lambda store: recorded,
         shared=shared,
     ) as site:
         yield site

@@ -54,8 +54,17 @@ class BodyDecoder:
     def __init__(self) -> None:
         self._thread = trio.CapacityLimiter(1)
 
-    async def decode(self, body: bytes, rule: BodyRule) -> Any:
-        """Return the decoded body. Raises: as `rule.read`; OverloadedError."""
+    async def read(self, received: LimitedBody, rule: BodyRule) -> Any:
+        """Return the decoded body of a request.
+
+        Raises: as `LimitedBody.read` and `rule.read`; BadRequestError for a missing body,
+            OverloadedError.
+        """
+        body = received.read(rule.limit)
+        if not body:
+            if not rule.optional:
+                raise BadRequestError("The body is missing.")
+            return rule.read(b"{}")
         if not has_many_values(body):
             return rule.read(body)
         if self._thread.statistics().tasks_waiting >= MAX_WAITING_BODIES:
@@ -101,12 +110,12 @@ async def check_request(
 
 
 async def _read_arguments(exchange: Exchange, operation: Operation, decoder: BodyDecoder) -> None:
-    rule = operation.body
-    if rule is not None and _has_body(exchange.request):
-        _require_json(exchange.request)
-    exchange.query = _query(exchange.request, operation.query)
+    rule, request = operation.body, exchange.request
+    if rule is not None and _has_body(request):
+        _require_json(request)
+    exchange.query = _query(request, operation.query)
     if rule is not None:
-        exchange.body = await _read(exchange, rule, decoder)
+        exchange.body = await decoder.read(cast("LimitedBody", request.body), rule)
 
 
 def _operation(exchange: Exchange, route: Route) -> Operation:
@@ -265,12 +274,3 @@ def _query(request: Request, allowed_names: frozenset[str] | None) -> Mapping[st
             )
         parameters[name] = value
     return parameters
-
-
-async def _read(exchange: Exchange, rule: BodyRule, decoder: BodyDecoder) -> Any:
-    body = cast("LimitedBody", exchange.request.body).read(rule.limit)
-    if body:
-        return await decoder.decode(body, rule)
-    if not rule.optional:
-        raise BadRequestError("The body is missing.")
-    return rule.read(b"{}")

@@ -177,15 +177,16 @@ class Dispatcher(Actor):
         self._batching = False
         self._take_freed_slots()  # also those without a message
         self._polls.begin()
-        awaited = self._outcomes_awaited
-        if not self._free:  # a claim would lease nothing
+        occupied = len(self._actors)
+        awaited = occupied > self._attempts.count
+        if occupied >= self._slots:  # a claim would lease nothing
             self._more = True
             self._polls.after(
                 RECORDED_SECONDS if awaited else MAX_SLEEP_SECONDS, for_new_work=not awaited
             )
             self._unclaimed.polled(True)
             return
-        plan = self._plan()
+        plan = self._plan(self._slots - occupied)
         try:
             await self._repair.run(self._store, self.context.log, self.context.clock.now())
             began = self.context.time()
@@ -241,12 +242,12 @@ class Dispatcher(Actor):
         if plan.read_limit_reached or self._defer_returned(batch, deliveries, plan):
             self._polls.soon()
 
-    def _plan(self) -> ClaimPlan:
-        """Return the plan of a claim. It has copies: a failed transaction leaves this actor's state
-        unchanged."""
+    def _plan(self, free: int) -> ClaimPlan:
+        """Return the plan of a claim for `free` slots. It has copies: a failed transaction leaves
+        this actor's state unchanged."""
         return ClaimPlan(
             self._receivers,
-            self._free,
+            free,
             self._slots,
             self._per_receiver,
             self._attempts.long_bytes,

@@ -93,6 +93,10 @@ class OutcomeWriter(Actor):
         self._flushed_at = -inf
         self._has_unflushed = False
 
+    async def started(self) -> None:
+        """Keep the actor's own address, which each batch uses."""
+        self._tell_self = self.context.ref.tell
+
     @handles(Record)
     def collect(self, message: Record) -> PendingReply[Recorded]:
         """Keep the outcome for the next transaction, after which it is answered.
@@ -107,7 +111,7 @@ class OutcomeWriter(Actor):
         seconds = ORDERED_BATCH_SECONDS if message.leased.ordered else BATCH_SECONDS
         is_full = len(self._waiting) >= self._batch_size
         if is_full or (self._timer is None and self._has_paused(seconds)):
-            self._write_pending = self.context.ref.tell(Write())
+            self._write_pending = self._tell_self(Write())
         elif self._timer is None:
             self._timer = self.context.after(seconds, Write(timed=True))
         return reply
@@ -125,7 +129,7 @@ class OutcomeWriter(Actor):
                 self._timer.cancel()
         self._timer = None
         if message.timed and not self._write_pending:
-            self._write_pending = self.context.ref.tell(Write())
+            self._write_pending = self._tell_self(Write())
         if not self._write_pending:
             await self._write_all()
 

@@ -223,18 +223,19 @@ class Waker:
 class QueueWakeUps:
     """Wakes up the worker of a queue after each commit that holds a job, and counts these."""
 
-    def __init__(self, recorded: Counter, workers: Mapping[str, Ref]) -> None:
+    def __init__(self, recorded: Counter, workers: Mapping[str, Ref], store: Store) -> None:
         """`recorded` counts by queue; `workers` are by queue, too."""
-        self._recorded = recorded
+        self._recorded, self._store = recorded, store
         self._wakers = {queue: Waker(worker) for queue, worker in workers.items()}
 
-    def __call__(self, queue: str) -> bool:
+    def __call__(self, queue: str) -> None:
         """Count a commit with a job of `queue`, and wake up its worker.
 
-        Returns: False if there is none, as while the process stops.
+        If there is none, as while this process stops, other processes are notified of the commit.
         """
+        if not self._wakers[queue]():
+            self._store.notify_others()
         self._recorded.add(queue)
-        return self._wakers[queue]()
 
 
 MIN_SLEEP_SECONDS: Final = 0.05

@@ -196,7 +196,7 @@ class Documents:
             if doc._stored is not None:
                 raise ConflictError(f"{doc.doctype} {doc.name} has already been inserted.")
             prepare(self, fw, doc, None, ignore_permissions)
-            if not doc.is_new():  # a hook has inserted it
+            if doc._stored is not None:  # a hook has inserted it
                 raise ConflictError(f"{doc.doctype} {doc.name} has already been inserted.")
             is_taken = partial(self._is_taken, fw, doc.meta, ignore_permissions)
             doc.name = name_for(doc, fw.tx, self.entropy, is_taken)

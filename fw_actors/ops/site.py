@@ -148,6 +148,14 @@ LAST_ERRORS_SECONDS: Final = 5.0
 _SECONDS_BETWEEN_PREPARATIONS: Final = 0.1  # each waits for the lock itself
 
 
+JobsRecorded = Callable[[str], None]
+"""Called on trio's thread with a queue's name after each commit that contains a job."""
+
+
+def _notify_others(store: Store) -> JobsRecorded:
+    return lambda _queue: store.notify_others()
+
+
 @asynccontextmanager
 async def open_site(
     config: Config,
@@ -157,7 +165,7 @@ async def open_site(
     inline: bool = False,
     durable: bool = True,
     limited: bool = True,
-    recorded: Callable[[str], bool | None] | None = None,
+    recorded: Callable[[Store], JobsRecorded] | None = None,
     rekeying: bool = False,
     restoring: bool = False,
     shared: SharedSubscriptions | None = None,
@@ -168,10 +176,10 @@ async def open_site(
     `inline` runs store and hasher on the caller's task: for `fw shell`, and for tests under trio's
     MockClock. `durable`: commits wait for the disk; False is for tests.
     `limited`: whether queries are limited to `ops.queryTimeoutSeconds`.
-    `recorded` is called on trio's thread with a queue's name after each commit that contains a job,
-    and with `errors` for each queued defect; without it, or if it returns False, the processes that
-    serve the site are notified of the commit. `rekeying` also opens a site whose Vault values are
-    being moved from one key to another, and `restoring` one into which a backup is being restored.
+    `recorded` makes the function that is called after commits with jobs, and with `errors` for each
+    queued defect; without it, the processes that serve the site are notified of these commits.
+    `rekeying` also opens a site whose Vault values are being moved from one key to another, and
+    `restoring` one into which a backup is being restored.
     `shared`: the subscriptions that the processes of a service share. `tracer` records traces if
     `ops.traceContext` is on.
 
@@ -193,11 +201,6 @@ async def open_site(
     ) as store:
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
-
-        def notify(queue: str) -> None:
-            if recorded is None or recorded(queue) is False:
-                store.notify_others()
-
         site = _assembled(
             config,
             store,
@@ -206,7 +209,7 @@ async def open_site(
             registry=registry,
             hasher=hasher,
             key=key,
-            recorded=notify,
+            recorded=(_notify_others if recorded is None else recorded)(store),
             shared=shared,
             tracer=tracer,
         )
@@ -255,7 +258,7 @@ def _assembled(
     registry: Registry,
     hasher: Hasher,
     key: bytes,
-    recorded: Callable[[str], None],
+    recorded: JobsRecorded,
     shared: SharedSubscriptions | None,
     tracer: Tracer | None,
 ) -> Site:
@@ -334,7 +337,7 @@ def _event_recorders(
     registry: Registry,
     subscriptions: SubscriptionCache,
     entropy: Entropy,
-    recorded: Callable[[str], None],
+    recorded: JobsRecorded,
     tracer: Tracer | None,
 ) -> tuple[EventRecorder, CustomEvents]:
     """Return the recorders of events of documents and of apps, which share one of deliveries."""

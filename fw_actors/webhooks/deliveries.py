@@ -218,6 +218,7 @@ class Deliveries(DeliveryClaims):
         # By name and row: a name may pass to another Webhook.
         jobs_by_name: dict[tuple[str, str], int] = {}
         for leased, outcome in attempts:
+            job, token, error = leased.job.id, leased.job.lease, stored_error(outcome)
             transition = next_transition(
                 outcome.kind,
                 attempts_before=leased.attempts,
@@ -226,7 +227,6 @@ class Deliveries(DeliveryClaims):
                 backoff=self._backoff,
                 at_least=outcome.wait_seconds,
             )
-            job, token, error = leased.job.id, leased.job.lease, stored_error(outcome)
             batch.leases.append((job, token))
             batch.statuses.append(transition.status)
             if transition.status is DeliveryStatus.SENT:
@@ -247,12 +247,11 @@ class Deliveries(DeliveryClaims):
                 batch.counted.append((leased.job.partition, transition.status, outcome.at, error))
                 row_id = "" if leased.stored is None else leased.stored.row_id
                 jobs_by_name[leased.job.partition, row_id] = job
+        names_of_jobs = [(job, webhook) for (webhook, _), job in jobs_by_name.items()]
         return batch._replace(
             rows=rows_as_json(rows),
+            job_of_webhook=rows_as_json(names_of_jobs),
             tallies=tallies_of(batch.counted),
-            job_of_webhook=rows_as_json(
-                [(job, webhook) for (webhook, _), job in jobs_by_name.items()]
-            ),
         )
 
     def settle_all(self, tx: Tx, batch: OutcomeBatch) -> Sequence[DeliveryStatus | None]:

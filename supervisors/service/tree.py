@@ -15,6 +15,7 @@ from contextlib import (
     nullcontext,
 )
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -220,7 +221,7 @@ async def _open_dependencies(
         entropy=runtime.entropy,
         inline=inline,
         durable=not inline,
-        recorded=QueueWakeUps(recorded, workers),
+        recorded=partial(QueueWakeUps, recorded, workers),
         shared=None if inherited is None else inherited.subscriptions,
         tracer=tracer,
     )

@@ -22,7 +22,7 @@ from web.guard import MAX_WAITING_BODIES, BodyDecoder
 from web.json_input import MANY_VALUES, read_object, to_struct
 from web.operations import BodyRule
 from web.pages.rendering import Rendering
-from web.request import MIB
+from web.request import MIB, LimitedBody
 
 EMIT_MANY: Final = "/api/method/core.services.webhooks.emitMany"
 LONG: Final = {"list": [1] * MANY_VALUES}
@@ -61,6 +61,14 @@ async def test_page_is_rendered_beside_other_requests(
     assert threads == {False}
 
 
+def received(value: object) -> LimitedBody:
+    """Return a body that has arrived."""
+    body = LimitedBody()
+    body.append(json.dumps(value).encode())
+    body.set_complete()
+    return body
+
+
 @pytest.mark.parametrize(("body", "is_beside"), [(LONG, True), ({"list": [1]}, False)])
 async def test_body_of_many_values_is_decoded_beside_other_requests(
     body: object, is_beside: bool
@@ -68,7 +76,7 @@ async def test_body_of_many_values_is_decoded_beside_other_requests(
     """One of 200,000 values takes some 0.3 s (H-141)."""
     threads: set[bool] = set()
     rule = BodyRule(recorded(threads, read_object))
-    assert await BodyDecoder().decode(json.dumps(body).encode(), rule) == body
+    assert await BodyDecoder().read(received(body), rule) == body
     assert threads == {not is_beside}
 
 
@@ -107,7 +115,7 @@ async def test_bodies_beyond_those_that_may_wait_are_refused() -> None:
         return read_object(body)
 
     async def decode() -> None:
-        decoded.append(await decoder.decode(json.dumps(LONG).encode(), BodyRule(read)))
+        decoded.append(await decoder.read(received(LONG), BodyRule(read)))
 
     async with trio.open_nursery() as nursery:
         for _ in range(1 + MAX_WAITING_BODIES):

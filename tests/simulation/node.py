@@ -206,7 +206,7 @@ class SimulatedNode:
                     entropy=entropy,
                     inline=True,
                     durable=False,
-                    recorded=nudge,
+                    recorded=lambda store: nudge,
                     shared=shared,
                 ) as opened,
                 trio.open_nursery() as nursery,

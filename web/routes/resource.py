@@ -108,9 +108,7 @@ class ResourceRoutes(GatewayRoutes):
         doctype = exchange.argument("doctype")
         body = await self._with_hash(exchange, doctype, None)
         return await self._write_document(
-            exchange,
-            lambda fw: rest.insert(fw, doctype, body),
-            201,
+            exchange, doctype, lambda fw: rest.insert(fw, doctype, body), 201
         )
 
     async def read(self, exchange: Exchange) -> Response:
@@ -124,15 +122,16 @@ class ResourceRoutes(GatewayRoutes):
         doctype, name = _doctype_and_name(exchange)
         body = await self._with_hash(exchange, doctype, name)
         return await self._write_document(
-            exchange,
-            lambda fw: rest.save(fw, doctype, name, body),
+            exchange, doctype, lambda fw: rest.save(fw, doctype, name, body)
         )
 
     async def delete(self, exchange: Exchange) -> Response:
         """Delete a document."""
         doctype, name = _doctype_and_name(exchange)
         version = version_or_none(exchange.query.get("modified", msgspec.UNSET))
-        result = await self._write(exchange, lambda fw: rest.delete(fw, doctype, name, version))
+        result = await self._write_doctype(
+            exchange, doctype, lambda fw: rest.delete(fw, doctype, name, version)
+        )
         return json_response(result)
 
     async def submit(self, exchange: Exchange) -> Response:
@@ -140,7 +139,7 @@ class ResourceRoutes(GatewayRoutes):
         doctype, name = _doctype_and_name(exchange)
         version = version_or_none(exchange.body.modified)
         return await self._write_document(
-            exchange, lambda fw: rest.submit(fw, doctype, name, version)
+            exchange, doctype, lambda fw: rest.submit(fw, doctype, name, version)
         )
 
     async def cancel(self, exchange: Exchange) -> Response:
@@ -148,7 +147,7 @@ class ResourceRoutes(GatewayRoutes):
         doctype, name = _doctype_and_name(exchange)
         version = version_or_none(exchange.body.modified)
         return await self._write_document(
-            exchange, lambda fw: rest.cancel(fw, doctype, name, version)
+            exchange, doctype, lambda fw: rest.cancel(fw, doctype, name, version)
         )
 
     async def rename(self, exchange: Exchange) -> Response:
@@ -157,7 +156,9 @@ class ResourceRoutes(GatewayRoutes):
         body: RenameRequest = exchange.body
         version = version_or_none(body.modified)
         return await self._write_document(
-            exchange, lambda fw: rest.rename(fw, doctype, name, {"name": body.name}, version)
+            exchange,
+            doctype,
+            lambda fw: rest.rename(fw, doctype, name, {"name": body.name}, version),
         )
 
     async def export(self, exchange: Exchange) -> Response:
@@ -169,6 +170,7 @@ class ResourceRoutes(GatewayRoutes):
     async def _write_document(
         self,
         exchange: Exchange,
+        doctype: str,
         write: Callable[[Fw], dict[str, Any]],
         status: int = 200,
     ) -> Response:
@@ -177,13 +179,13 @@ class ResourceRoutes(GatewayRoutes):
         It is encoded inside the transaction, so that a value that JSON cannot represent, set by a
         hook, undoes the write.
         """
-        body = await self._write(exchange, lambda fw: encode({"data": write(fw)}))
+        body = await self._write_doctype(exchange, doctype, lambda fw: encode({"data": write(fw)}))
         return Response(body, status)
 
-    async def _write(self, exchange: Exchange, work: Callable[[Fw], T]) -> T:
-        if exchange.argument("doctype") in ACCESS_GRANTING:
-            return await self._write_while_live(exchange, work)
-        return await super()._write(exchange, work)
+    async def _write_doctype(self, exchange: Exchange, doctype: str, work: Callable[[Fw], T]) -> T:
+        gateway = self._gateway
+        write = gateway.write_while_live if doctype in ACCESS_GRANTING else gateway.write
+        return await write(exchange.known_caller, work, exchange.request_id)
 
     async def _with_hash(
         self, exchange: Exchange, doctype: str, name: str | None

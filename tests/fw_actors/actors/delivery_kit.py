@@ -195,8 +195,9 @@ async def delivering(
     """Run a site's deliveries to `receiver`; `changes` as for `make_config`."""
     wake_ups: list[Callable[[], bool]] = []
 
-    def recorded(queue: str) -> bool:
-        return all(wake_up() for wake_up in wake_ups)
+    def recorded(queue: str) -> None:
+        if not all(wake_up() for wake_up in wake_ups):
+            site.store.notify_others()
 
     async with inline_site(folder, seed, recorded, **changes) as site:
         receiver.began = trio.current_time()

@@ -113,8 +113,9 @@ async def open_queue_node(
     """Run a worker, and stop it as the service does."""
     wake_ups: list[QueueWakeUps] = []
 
-    def recorded(queue: str) -> bool:
-        return all(wake_up(queue) for wake_up in wake_ups)
+    def recorded(queue: str) -> None:
+        for wake_up in wake_ups:
+            wake_up(queue)
 
     async with (
         inline_site(folder, seed, recorded) as site,
@@ -123,7 +124,7 @@ async def open_queue_node(
         worker = runtime.ref("queue")
         child = actor_child("queue", lambda: SharedQueue(site, given, slots), shutdown_seconds=12.0)
         async with open_supervisor(runtime, "node", [child], stop_seconds=12.0):
-            wake_ups.append(QueueWakeUps(Counter(()), {APP_QUEUE: worker}))
+            wake_ups.append(QueueWakeUps(Counter(()), {APP_QUEUE: worker}, site.store))
             try:
                 yield QueueNode(site, worker)
             finally:

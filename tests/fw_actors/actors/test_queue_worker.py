@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -177,6 +178,16 @@ def bench_runtime() -> AbstractAsyncContextManager[Runtime]:
     return open_runtime(clock=SystemClock(), entropy=SeededEntropy(1), log=RecordingLog())
 
 
+class NotifyingStore:
+    """Counts the notices to other processes."""
+
+    def __init__(self) -> None:
+        self.notices = 0
+
+    def notify_others(self) -> None:
+        self.notices += 1
+
+
 async def test_queue_wake_up_waits_once_for_worker(autojump_clock: MockClock) -> None:
     """A mailbox is not filled by the commits while its actor is busy; all are counted."""
     woken: list[WakeUp] = []
@@ -184,7 +195,8 @@ async def test_queue_wake_up_waits_once_for_worker(autojump_clock: MockClock) ->
     children = [actor_child("slow", lambda: WakeUpCounter(woken))]
     async with bench_runtime() as runtime, open_supervisor(runtime, "harness", children):
         worker = runtime.ref("slow")
-        wake_up = QueueWakeUps(recorded, {"slow": worker})
+        store: Any = NotifyingStore()
+        wake_up = QueueWakeUps(recorded, {"slow": worker}, store)
         worker.suspend()
         for _ in range(1000):
             wake_up("slow")
@@ -195,7 +207,17 @@ async def test_queue_wake_up_waits_once_for_worker(autojump_clock: MockClock) ->
         await wait_all_tasks_blocked()
         assert len(woken) == 2
         assert runtime.dead_letters.last() == ()
-    assert recorded.counts() == {"slow": 1001}
+    assert (recorded.counts(), store.notices) == ({"slow": 1001}, 0)
+
+
+async def test_queue_wake_up_without_worker_notifies_other_processes(
+    autojump_clock: MockClock,
+) -> None:
+    """This process may be stopping, while another one has free slots (B-238)."""
+    recorded, store = Counter(()), cast("Any", NotifyingStore())
+    async with bench_runtime() as runtime:
+        QueueWakeUps(recorded, {"slow": runtime.ref("slow")}, store)("slow")
+    assert (recorded.counts(), store.notices) == ({"slow": 1}, 1)
 
 
 async def test_waker_repeats_wake_up_that_may_be_lost(autojump_clock: MockClock) -> None:

@@ -203,7 +203,11 @@ def with_certificates(folder: Path, *certificates: ClientCertificate) -> Config:
 async def a_site(config: Config) -> AsyncIterator[Any]:
     clock = TrioClock(START_MS)
     async with open_site(
-        config, clock=clock, entropy=SeededEntropy(1), inline=True, recorded=lambda queue: None
+        config,
+        clock=clock,
+        entropy=SeededEntropy(1),
+        inline=True,
+        recorded=lambda store: lambda queue: None,
     ) as site:
         yield site
 
