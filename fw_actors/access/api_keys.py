@@ -18,8 +18,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access import attempts
-from fw_actors.access.accounts import Accounts, disabled_account, lock_account
-from fw_actors.access.sessions import SEEN_EVERY_MS, Caller
+from fw_actors.access.accounts import disabled_account, lock_account
+from fw_actors.access.sessions import ROLES, SEEN_EVERY_MS, Caller, roles_in, with_roles
 from fw_actors.documents import rows
 from fw_actors.documents.core import APIKey, User
 from fw_actors.documents.fields import iso
@@ -94,11 +94,12 @@ class MadeKey:
 
 @dataclass(frozen=True, slots=True)
 class LiveKey:
-    """A currently valid API key."""
+    """A currently valid API key, and the current roles of its user."""
 
     id: str
     user: str
     last_used: int | None
+    roles: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +111,11 @@ class KeyCounts:
 
 
 _LIVE: Final = Statement(
-    sa.select(API_KEY.c.secret_hash, _K.user, _K.last_used)
+    sa.select(API_KEY.c.secret_hash, _K.user, _K.last_used, ROLES.c.role)
     .select_from(
-        API_KEY.join(_KEYS, _K.name == API_KEY.c.id).join(_USERS, _USERS.c.name == _K.user)
+        with_roles(
+            API_KEY.join(_KEYS, _K.name == API_KEY.c.id).join(_USERS, _USERS.c.name == _K.user)
+        )
     )
     .where(API_KEY.c.id == _ID, _USERS.c.enabled == 1, _NOT_EXPIRED)
 )
@@ -152,11 +155,12 @@ class ApiKeys(Observer):
 
     def live(self, tx: Tx, key: ApiKey) -> LiveKey | None:
         """Return the key if valid; None if wrong, expired, ended or of a disabled user."""
-        row = tx.one(_LIVE, id=key.id, now=tx.now)
+        rows = tx.rows(_LIVE, id=key.id, now=tx.now)
         # Compare for unknown ids too, so that timing does not reveal which ids exist.
-        stored_hash: bytes = bytes(32) if row is None else row[0]
-        is_secret = hmac.compare_digest(stored_hash, digest(key.secret))
-        return LiveKey(key.id, row[1], row[2]) if row is not None and is_secret else None
+        stored_hash, user, last_used, _role = rows[0] if rows else (bytes(32), "", None, None)
+        if not hmac.compare_digest(stored_hash, digest(key.secret)) or not rows:
+            return None
+        return LiveKey(key.id, user, last_used, roles_in(rows))
 
     def require_live(self, tx: Tx, id: str, user: str) -> None:
         """Check that a key has not ended since the request was authenticated, and is still of the
@@ -317,11 +321,10 @@ class KeyUse:
         self,
         store: Store,
         keys: ApiKeys,
-        accounts: Accounts,
         entropy: Entropy,
         installation_key: bytes,
     ) -> None:
-        self._store, self._keys, self._accounts = store, keys, accounts
+        self._store, self._keys = store, keys
         self._entropy, self._key = entropy, installation_key
 
     async def caller(self, presented: str, address: str) -> Caller:
@@ -353,8 +356,7 @@ class KeyUse:
         live = None if key is None else self._keys.live(tx, key)
         if live is None:
             return None
-        roles = frozenset(self._accounts.roles(tx, live.user))
-        return _UsedKey(Caller(live.user, roles, api_key=live.id), live.last_used, tx.now)
+        return _UsedKey(Caller(live.user, live.roles, api_key=live.id), live.last_used, tx.now)
 
     def _count_wrong_key(self, tx: Tx, counter: bytes) -> FwError:
         charge = record_id(self._entropy.bytes(_ID_BYTES))

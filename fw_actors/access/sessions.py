@@ -4,17 +4,18 @@ handle.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core import User
+from fw_actors.documents.core import HasRole, User
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import NotFoundError, session_ended
 from fw_actors.rules.identifiers import digest
 from fw_actors.runtime.clock import MS_PER_DAY
-from fw_actors.store import Statement, Tx, deletion_of_oldest, earlier, update_of_times_ahead
+from fw_actors.store import Row, Statement, Tx, deletion_of_oldest, earlier, update_of_times_ahead
 from fw_actors.store.schema import SESSION
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute (A-156)
@@ -58,9 +59,23 @@ _REVOKE: Final = Statement(
     )
 )
 _USERS: Final = table_of(User).table
+ROLES: Final = table_of(HasRole).table
+
+
+def with_roles(of_users: sa.Join) -> sa.Join:
+    """Return a join with the User table extended by `ROLES`: a row for each role of the user, and
+    one with null if there is none.
+
+    Each request is authenticated, so that a second statement for the roles would be a further round
+    trip of each.
+    """
+    of_user = sa.and_(ROLES.c.parent == _USERS.c.name, ROLES.c.parenttype == "User")
+    return of_users.outerjoin(ROLES, of_user)
+
+
 _FIND: Final = Statement(
-    sa.select(SESSION.c.id, SESSION.c.user, SESSION.c.last_seen)
-    .select_from(SESSION.join(_USERS, _USERS.c.name == SESSION.c.user))
+    sa.select(SESSION.c.id, SESSION.c.user, SESSION.c.last_seen, ROLES.c.role)
+    .select_from(with_roles(SESSION.join(_USERS, _USERS.c.name == SESSION.c.user)))
     .where(SESSION.c.sid_hash == sa.bindparam("sid_hash"))
     .where(SESSION.c.expires > sa.bindparam("now"), _USERS.c.enabled == 1)
     .where(SESSION.c.last_seen > _USED_SINCE)
@@ -97,11 +112,12 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class LiveSession:
-    """A currently valid session."""
+    """A currently valid session, and the current roles of its user."""
 
     id: str
     user: str
     last_seen: int
+    roles: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +142,16 @@ class Sessions:
     def live(self, tx: Tx, sid: str) -> LiveSession:
         """Return the valid session of a sid. Raises: AuthenticationError."""
         since = used_since(tx.now, self._idle_days)
-        row = tx.one(_FIND, sid_hash=digest(sid), now=tx.now, used_since=since)
-        if row is None:
+        rows = tx.rows(_FIND, sid_hash=digest(sid), now=tx.now, used_since=since)
+        if not rows:
             raise session_ended()
-        return LiveSession(*row)
+        session, user, last_seen, _role = rows[0]
+        return LiveSession(session, user, last_seen, roles_in(rows))
+
+
+def roles_in(rows: Sequence[Row]) -> frozenset[str]:
+    """Return the roles in the last column of the rows of a query `with_roles`."""
+    return frozenset(row[-1] for row in rows if row[-1] is not None)
 
 
 def used_since(now: int, idle_days: int) -> int:

@@ -13,7 +13,7 @@ from fw_actors.access.attempts import shown_key
 from fw_actors.access.passwords import FIELD as NEW_PASSWORD
 from fw_actors.access.passwords import PasswordChange, PasswordChanged, PasswordChanges
 from fw_actors.access.recovery import Invitation, Recovery
-from fw_actors.access.sessions import SEEN_EVERY_MS, Caller, LiveSession, Sessions
+from fw_actors.access.sessions import SEEN_EVERY_MS, Caller, Sessions
 from fw_actors.access.sign_in import SignedIn, SignIn, SignInAttempt
 from fw_actors.actors.background import read_with_deadline
 from fw_actors.actors.dispatcher import receiver_health
@@ -181,16 +181,13 @@ class Gateway:
 
     async def authenticate(self, sid: str) -> Caller:
         """Return the caller of a session, with the current roles. Raises: AuthenticationError."""
-
-        def work(tx: Tx) -> tuple[LiveSession, tuple[str, ...], int]:
-            session = self._sessions.live(tx, sid)
-            return session, self._site.accounts.roles(tx, session.user), tx.now
-
-        session, roles, now = await self._site.store.read(work, reserved=True)
+        session, now = await self._site.store.read(
+            lambda tx: (self._sessions.live(tx, sid), tx.now), reserved=True
+        )
         if not 0 <= now - session.last_seen < SEEN_EVERY_MS:  # ahead if the clock was set back
             with suppress(OverloadedError):  # a read must not fail because a note cannot be written
                 await self._site.store.write(lambda tx: sessions.record_use(tx, session.id))
-        return Caller(session.user, frozenset(roles), session=session.id)
+        return Caller(session.user, session.roles, session=session.id)
 
     async def read(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` against one snapshot as the caller, within the share of the caller's user."""

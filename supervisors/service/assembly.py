@@ -131,7 +131,7 @@ def access(
         changes=changes,
         lockouts=lockouts,
         attempts=attempts,
-        keys=KeyUse(site.store, site.api_keys, site.accounts, site.entropy, site.installation_key),
+        keys=KeyUse(site.store, site.api_keys, site.entropy, site.installation_key),
         recovery=recovery,
         invitation=invitation,
         users=UserAdministration(site, links, deps.log),

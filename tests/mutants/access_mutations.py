@@ -94,8 +94,8 @@ ACCESS: Final = (
     Mutation(
         "a session is read by the executor of searches",
         "fw_actors/actors/gateway.py",
-        "store.read(work, reserved=True)",
-        "store.read(work)",
+        "lambda tx: (self._sessions.live(tx, sid), tx.now), reserved=True",
+        "lambda tx: (self._sessions.live(tx, sid), tx.now)",
         "tests/security/test_searches.py",
     ),
     Mutation(

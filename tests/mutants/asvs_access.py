@@ -259,10 +259,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a sid is accepted without reading the store",
         _SESSIONS,
-        "        if row is None:\n            raise session_ended()\n        return LiveSession",
-        "        if row is None and sid:\n"
-        '            return LiveSession("h", "ada", tx.now)\n'
-        "        return LiveSession",
+        "        if not rows:\n            raise session_ended()\n",
+        '        if not rows:\n            return LiveSession("h", "ada", tx.now, frozenset())\n',
         "tests/fw_actors/access/test_sessions.py::test_unknown_sid_is_no_session",
     ),
     Mutation(

@@ -33,9 +33,16 @@ async def live(site: VirtualSite, sid: str = "a sid", idle_days: int = 0) -> Liv
 
 
 async def test_session_is_found_by_sid_and_named_by_handle(site: VirtualSite) -> None:
+    await site.add_account("ada", "Note Writer", "Event Publisher")
+    await begin(site)
+    roles = frozenset({"Note Writer", "Event Publisher"})
+    assert await live(site) == LiveSession("h-a sid", "ada", START, roles)
+
+
+async def test_session_of_user_without_roles_has_none(site: VirtualSite) -> None:
     await site.add_account("ada")
     await begin(site)
-    assert await live(site) == LiveSession("h-a sid", "ada", START)
+    assert (await live(site)).roles == frozenset()
 
 
 async def test_sid_is_stored_as_its_sha_256_only(site: VirtualSite) -> None:

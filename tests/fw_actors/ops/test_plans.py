@@ -159,7 +159,8 @@ async def test_session_is_found_by_sid_hash_or_handle(
         lambda tx: sessions.end_all(tx, "wendy", idle_days=0),
         lambda tx: sessions.revoke(tx, "wendy", "a handle", 1),
     )
-    assert unsought(found, fw_session="sid_hash id user", doc_user="name") == []
+    sought = {"fw_session": "sid_hash id user", "doc_user": "name", "doc_has_role": "parent"}
+    assert unsought(found, **sought) == []
 
 
 async def test_api_key_is_found_by_its_id(site: VirtualSite) -> None:
@@ -169,7 +170,8 @@ async def test_api_key_is_found_by_its_id(site: VirtualSite) -> None:
     found = await plans_of(
         site, lambda tx: keys.live(tx, key), lambda tx: keys.record_use(tx, "a key")
     )
-    assert unsought(found, fw_api_key="id", doc_api_key="name", doc_user="name") == []
+    sought = {"doc_api_key": "name", "doc_user": "name", "doc_has_role": "parent"}
+    assert unsought(found, fw_api_key="id", **sought) == []
 
 
 async def test_link_is_found_by_the_hash_of_its_token(site: VirtualSite) -> None:
