@@ -300,6 +300,9 @@ class OverloadedError(FwError):
 
     status = 503
     retry_after: int
+    is_of_store: bool = False
+    """Whether the store has refused a transaction, which may succeed later without a change of its
+    code: not raised by an app, nor for a query that took too long."""
 
     def __init__(
         self,
@@ -314,6 +317,18 @@ class OverloadedError(FwError):
 def session_ended() -> AuthenticationError:
     """Return the error of a request whose session has ended."""
     return AuthenticationError("Your session has ended. Sign in again.", NO_SESSION)
+
+
+def store_refusal(message: str) -> OverloadedError:
+    """Return the error of a statement that the store cannot run at the moment."""
+    error = OverloadedError(message)
+    error.is_of_store = True
+    return error
+
+
+def is_store_refusal(error: BaseException) -> bool:
+    """Return whether the store has refused a statement, for whatever transaction."""
+    return isinstance(error, OverloadedError) and error.is_of_store
 
 
 def query_timeout(seconds: float) -> OverloadedError:

@@ -16,7 +16,7 @@ from fw_actors.actors.metrics import Counter
 from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, worker_mailbox
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import RecordDefect
-from fw_actors.errors import FwError, OverloadedError, is_query_timeout, refuse_coroutine
+from fw_actors.errors import FwError, is_store_refusal, refuse_coroutine
 from fw_actors.ops.queued_jobs import (
     APP_QUEUE,
     AppFunction,
@@ -103,8 +103,8 @@ class AppJobs(QueueWorker):
             handle = self._handle(tx, user, _request_id(job))
             refuse_coroutine(job.function, function(handle, **arguments_of(job)))
         except FwError as error:
-            if isinstance(error, OverloadedError) and not is_query_timeout(error):
-                raise  # the transaction itself may have failed
+            if is_store_refusal(error):
+                raise  # of the transaction: not an attempt
             raise JobFailed(f"{_refused_at(error)}: {error}") from None
         except BaseException as error:  # KeyboardInterrupt too would end the process
             text = self._scrubber.scrub(text_of(error))  # may contain anything the app put into it

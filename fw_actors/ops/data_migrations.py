@@ -13,12 +13,7 @@ import sqlalchemy as sa
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.documents.registry import DataMigration, Registry
-from fw_actors.errors import (
-    ConfigurationError,
-    OverloadedError,
-    ValidationError,
-    is_query_timeout,
-)
+from fw_actors.errors import ConfigurationError, ValidationError, is_store_refusal
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import DATA_MIGRATION
 
@@ -164,8 +159,8 @@ class _Step:
             following = migration(fw, None if cursor is None else msgspec.json.decode(cursor))
             return None if following is None else _as_json(following, cursor)
         except Exception as error:
-            if isinstance(error, OverloadedError) and not is_query_timeout(error):
-                raise  # the store's, not the migration's
+            if is_store_refusal(error):
+                raise
             raise DataMigrationFailed(self.pending, error) from error
 
 

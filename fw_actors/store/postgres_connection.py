@@ -40,7 +40,7 @@ from psycopg.types.string import (
     TextLoader,
 )
 
-from fw_actors.errors import ConfigurationError, OverloadedError
+from fw_actors.errors import ConfigurationError, store_refusal
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store.statement import ConstraintViolation, StatementError, UniqueViolation
 
@@ -114,7 +114,7 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
     if state == _ABORTED:
         return StatementError(CAUGHT_OUTSIDE)
     sentence = _sentence(state)
-    return OverloadedError(sentence) if sentence is not None else StatementError(_refused(error))
+    return store_refusal(sentence) if sentence is not None else StatementError(_refused(error))
 
 
 def _sentence(state: str) -> str | None:
@@ -138,7 +138,7 @@ def _without_state(error: BaseException) -> Exception:
     cannot be sent.
     """
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return OverloadedError(CONNECTION_LOST)
+        return store_refusal(CONNECTION_LOST)
     return StatementError(f"A statement cannot be sent: {type(error).__name__}: {error}")
 
 
@@ -424,7 +424,7 @@ class PostgresConnection:
         Raises: OverloadedError when there is none: the statement would commit by itself.
         """
         if not self.is_open:
-            raise OverloadedError(CONNECTION_LOST)
+            raise store_refusal(CONNECTION_LOST)
         return self._execute(text.encode() if isinstance(text, str) else text, values)
 
     def execute_alone(
@@ -436,13 +436,13 @@ class PostgresConnection:
     def execute_command_within(self, text: bytes) -> None:
         """Run commands of the open transaction that take no values."""
         if not self.is_open:
-            raise OverloadedError(CONNECTION_LOST)
+            raise store_refusal(CONNECTION_LOST)
         self.execute(text)
 
     def execute_many_within(self, text: str, values: Sequence[tuple[Any, ...]]) -> None:
         """Run a statement of the open transaction once for each of `values`."""
         if not self.is_open:
-            raise OverloadedError(CONNECTION_LOST)
+            raise store_refusal(CONNECTION_LOST)
         self.waiting_since = time.monotonic()
         try:
             self.cursor.executemany(text.encode(), values)
@@ -676,14 +676,14 @@ class ConnectionPool:
 
     def _connect(self) -> PostgresConnection:
         if self.backoff.remaining() > 0:
-            raise OverloadedError(UNREACHABLE)
+            raise store_refusal(UNREACHABLE)
         try:
             connection = PostgresConnection(self._settings)
         except (psycopg.Error, ConfigurationError) as error:
             reason = one_line(error)
             if self.backoff.failed(reason):
                 _log.warning("the database cannot be reached: %s", reason)
-            raise OverloadedError(UNREACHABLE) from None
+            raise store_refusal(UNREACHABLE) from None
         if self.backoff.succeeded():
             _log.warning("the database can be reached again")
         return connection

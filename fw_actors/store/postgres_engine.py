@@ -30,7 +30,7 @@ from sqlalchemy.dialects.postgresql.psycopg import dialect
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.types import String
 
-from fw_actors.errors import OverloadedError, ValidationError
+from fw_actors.errors import OverloadedError, ValidationError, store_refusal
 from fw_actors.store.executor import EngineCounts, Pull, RefusedWrites, WorkItem
 from fw_actors.store.postgres_connection import (
     BEGIN_LAZY,
@@ -267,7 +267,7 @@ class PostgresTx(CursorTx):
             changed = changed_rows(self.connection.execute_alone(only.text, only.values))
         except self.refusals as error:
             if self.connection.status == TransactionStatus.UNKNOWN:
-                raise OverloadedError(LOST_AT_COMMIT) from None
+                raise store_refusal(LOST_AT_COMMIT) from None
             self._refuse(error)
         self.wrote = changed > 0
         if not changed:
@@ -340,7 +340,7 @@ class PostgresTx(CursorTx):
                 )
             except psycopg.errors.FeatureNotSupported:  # of a standby: no READ WRITE
                 self.refusal_reason = READ_ONLY_COPY
-                raise OverloadedError(READ_ONLY_COPY) from None
+                raise store_refusal(READ_ONLY_COPY) from None
         else:
             self.connection.execute_command_within(text)
 

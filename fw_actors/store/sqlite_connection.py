@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from fw_actors.errors import ConfigurationError, OverloadedError
+from fw_actors.errors import ConfigurationError, OverloadedError, store_refusal
 from fw_actors.store.query_limits import LIKE_LONG, QueryLimit, like_long
 from fw_actors.store.statement import ConstraintViolation, StatementError, UniqueViolation
 
@@ -77,9 +77,9 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
     if primary == sqlite3.SQLITE_READONLY and not writable:
         return StatementError("This transaction can only read.")
     if primary in _OVERLOADED_READS and not writable:
-        return OverloadedError(_OVERLOADED_READS[primary])
+        return store_refusal(_OVERLOADED_READS[primary])
     if (sentence := refusal_reason(error)) is not None:
-        return OverloadedError(sentence)
+        return store_refusal(sentence)
     return StatementError(f"The database refused a statement: {error}")
 
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 import trio
 
-from fw_actors.errors import OverloadedError
+from fw_actors.errors import OverloadedError, store_refusal
 from fw_actors.store import Store, StoreStatistics, Tx
 from tests.forwarding_tx import ForwardingTx
 from tests.simulation.incarnation import Incarnation
@@ -135,4 +135,4 @@ class _TornTx(ForwardingTx):
             self.fail()
 
     def fail(self) -> NoReturn:
-        raise OverloadedError("The database or its disk is full; nothing was changed.")
+        raise store_refusal("The database or its disk is full; nothing was changed.")

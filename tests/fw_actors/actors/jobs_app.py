@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fw_actors.errors import OverloadedError, query_timeout
+from fw_actors.errors import OverloadedError, query_timeout, store_refusal
 
 
 def note(fw: Any, text: str) -> None:
@@ -62,6 +62,12 @@ def search_too_long(fw: Any) -> None:
     raise query_timeout(5.0)
 
 
+def find_other_system_busy(fw: Any) -> None:
+    """Write, then fail because another system, not the store, is busy."""
+    note(fw, "half")
+    raise OverloadedError("The other system is busy.")
+
+
 _conflicts: list[str] = []
 
 
@@ -69,5 +75,5 @@ def note_after_conflict(fw: Any, text: str) -> None:
     """Be ended by the database the first time, as one of two transactions in a deadlock."""
     if text not in _conflicts:
         _conflicts.append(text)
-        raise OverloadedError("A deadlock; nothing was changed. Try again.")
+        raise store_refusal("A deadlock; nothing was changed. Try again.")
     note(fw, text)

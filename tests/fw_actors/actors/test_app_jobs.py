@@ -106,6 +106,19 @@ async def test_job_whose_search_takes_too_long_counts_as_one_attempt(
         assert job["error"].endswith("The query took longer than 5 seconds; narrow its filters.")
 
 
+async def test_job_that_raises_overloaded_error_counts_as_one_attempt(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """D-210: only a refusal of the store is none; the job ran each second, for ever."""
+    async with mail_site(tmp_path) as site:
+        await site.do(lambda fw: fw.enqueue(jobs_app.find_other_system_busy))
+        await trio.sleep(5)
+        (job,) = await site.jobs()
+        assert job["attempts"] == 1
+        assert job["error"].endswith("The other system is busy.")
+        assert "half by Administrator" not in await roles(site)
+
+
 @pytest.mark.parametrize("end", sorted(jobs_app.ENDS))
 async def test_job_raising_base_exception_fails_alone(
     tmp_path: Path, autojump_clock: MockClock, end: str

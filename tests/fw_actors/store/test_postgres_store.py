@@ -17,7 +17,12 @@ import pytest
 import trio
 from sqlalchemy import text as sql
 
-from fw_actors.errors import ConfigurationError, OverloadedError, ValidationError
+from fw_actors.errors import (
+    ConfigurationError,
+    OverloadedError,
+    ValidationError,
+    is_store_refusal,
+)
 from fw_actors.runtime.clock import SeededEntropy, SystemClock
 from fw_actors.store import StatementError, Store, Tx
 from fw_actors.store.postgres import open_postgres
@@ -128,6 +133,7 @@ async def test_deadlock_refuses_one_write_and_commits_other(store: Store) -> Non
         "This transaction and another one waited for each other (a deadlock); nothing was changed. "
         "Try again."
     )
+    assert is_store_refusal(refusal)
 
 
 async def test_locked_table_refuses_writes_and_allows_reads(

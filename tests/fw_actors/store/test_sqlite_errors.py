@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from fw_actors.errors import OverloadedError
+from fw_actors.errors import OverloadedError, is_store_refusal
 from fw_actors.store import ConstraintViolation, StatementError, UniqueViolation
 from fw_actors.store.sqlite_connection import translate
 from fw_actors.store.statement import StoreError
@@ -35,6 +35,7 @@ def test_translate_maps_operational_codes_to_overloaded_error(code: int, said: s
     refusal = translate(failure(code))
     assert isinstance(refusal, OverloadedError)
     assert said in refusal.message
+    assert is_store_refusal(refusal)
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN])
