@@ -415,18 +415,14 @@ def _counts(tx: Tx, condition: sa.ColumnElement[bool]) -> dict[str, int]:
     return {str(webhook): count for webhook, count in tx.rows(grouped)}
 
 
-_LAST: Final = Statement(
-    sa.select(_HEALTH.last_error, _HEALTH.last_failure, _HEALTH.last_success).where(
-        _HEALTH.webhook.in_(sa.bindparam("webhooks", expanding=True))
-    )
-)
+_LAST: Final = sa.select(_HEALTH.last_error, _HEALTH.last_failure, _HEALTH.last_success)
 
 
 def _last_error(tx: Tx, webhooks: Sequence[str]) -> str | None:
     """Return the error of the last attempt at Webhooks: empty after a success, None without one."""
     ended = [
         (at, str(error) if failed else "")
-        for error, failure, success in tx.rows(_LAST, webhooks=list(webhooks))
+        for error, failure, success in tx.rows(_LAST.where(one_of(_HEALTH.webhook, webhooks)))
         for at, failed in ((failure, True), (success, False))
         if at is not None
     ]

@@ -9,6 +9,7 @@ import trio
 from sqlalchemy.sql import ClauseElement
 
 from fw_actors.ops.console_facts import locked_identifiers, longest_waits, queues
+from fw_actors.ops.doctor.delivery import receiver_backlogs
 from fw_actors.ops.site import Site
 from fw_actors.store import QueueStats, Tx, jobs
 from fw_actors.store.schema import LOGIN_ATTEMPT
@@ -60,6 +61,28 @@ async def test_backlog_has_the_wait_of_each_queue(site: VirtualSite, queue: str)
     assert (await store.read(longest_waits))[queue] == 0
     await trio.sleep(30)
     assert await store.read(longest_waits) == {**dict.fromkeys(BUILT_IN, 0.0), queue: 20.0}
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_backlog_of_a_receiver_has_any_number_of_webhooks(site: VirtualSite) -> None:
+    """A statement may bind 65,535 values on PostgreSQL, and 32,766 on SQLite."""
+    numbers = (
+        "WITH RECURSIVE each (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM each WHERE n < 66000) "
+    )
+    await site.sql(
+        f"INSERT INTO doc_webhook (name, url) {numbers}"
+        "SELECT 'hook-' || n, 'https://receiver.test/' FROM each"
+    )
+    await site.sql(
+        f"INSERT INTO fw_job (queue, partition, next_at, created) {numbers}"
+        "SELECT 'webhook', 'hook-' || n, 1, 1 FROM each"
+    )
+    await site.sql(
+        "INSERT INTO fw_webhook_health (webhook, last_error, last_failure) "
+        "VALUES ('hook-66000', 'status: 503', 5)"
+    )
+    (found,) = await site.site.store.read(receiver_backlogs)
+    assert (found.due, len(found.webhooks), found.last_error) == (66_000, 66_000, "status: 503")
 
 
 async def test_backlog_counts_a_locked_identifier_once_until_its_end(site: VirtualSite) -> None:
