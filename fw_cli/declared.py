@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,10 @@ from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
-from fw_cli.output import as_json, counted, json_text, say, show_json
+from fw_cli.output import as_json, counted, json_text, say, show_json, show_sections, spool
 
 if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
     from fw_actors.ops.declared_state import Change, DeclaredState, DeclaredStates, StatePlan
     from fw_actors.ops.site import Site
 
@@ -97,7 +99,15 @@ def export(context: CommandContext) -> None:
     """
     from fw_actors.ops.declared_state import exported
 
-    show_json(context.read(lambda site, fw: exported(fw)))
+    with ExitStack() as stack:
+        sections = {name: stack.enter_context(spool()) for name in ("webhooks", "roles", "users")}
+
+        def read(_site: Site, fw: Fw) -> None:
+            for name, members in exported(fw).items():
+                sections[name].fill(members)
+
+        context.read(read)
+        show_sections(sections, lists={"roles"})
 
 
 def _states(context: CommandContext) -> DeclaredStates:

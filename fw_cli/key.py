@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,7 +13,7 @@ from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
-from fw_cli.output import as_json, say, show, show_json
+from fw_cli.output import as_json, say, show, show_json, spool
 from fw_cli.values import KEY, ROLE, USER, WholeNumber, known_user, require_known
 
 if TYPE_CHECKING:
@@ -101,11 +102,15 @@ def create(
 def list_keys(context: CommandContext, user: str | None, as_json: bool) -> None:
     """List the API keys of all accounts, the newest first, expired ones too."""
 
-    def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
-        filters = [] if user is None else [["user", "=", known_user(site, fw, user).name]]
-        return fw.get_list("API Key", filters, list(_COLUMNS), order_by="creation desc, name desc")
+    from fw_actors.documents.query import newest_first
 
-    show(context.read(read), _COLUMNS, json=as_json)
+    def read(site: Site, fw: Fw) -> Iterator[dict[str, Any]]:
+        filters = [] if user is None else [["user", "=", known_user(site, fw, user).name]]
+        return newest_first(fw, "API Key", filters, list(_COLUMNS))
+
+    with spool() as rows:
+        context.read(lambda site, fw: rows.fill(read(site, fw)))
+        show(rows, _COLUMNS, json=as_json)
 
 
 @key.command()

@@ -14,7 +14,7 @@ from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
-from fw_cli.output import as_json, counted, say, show
+from fw_cli.output import as_json, counted, say, show, spool
 from fw_cli.passwords import password_stdin, take_password
 from fw_cli.user_import import import_accounts
 from fw_cli.values import ROLE, USER, known_user, require_known
@@ -105,7 +105,9 @@ def list_accounts(context: CommandContext, as_json: bool) -> None:
     """List all accounts."""
     from fw_actors.access.users import list_users
 
-    show(context.read(lambda site, fw: list_users(fw)), _COLUMNS, json=as_json)
+    with spool() as rows:
+        context.read(lambda site, fw: rows.fill(list_users(fw)))
+        show(rows, _COLUMNS, json=as_json)
 
 
 @user.command()

@@ -28,6 +28,7 @@ from fw_actors.documents.core import HasRole, User, UserPermission
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.permissions import SYSTEM_MANAGER, USER_PERMISSION
+from fw_actors.documents.query import names_of
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import load
 from fw_actors.documents.tables import table_of
@@ -69,9 +70,9 @@ def add_user(
     return summary(fw, user.name)
 
 
-def list_users(fw: Fw) -> list[dict[str, Any]]:
-    """Return the summaries of all accounts, ordered by name."""
-    return [summary(fw, row["name"]) for row in fw.get_list("User", order_by="name asc")]
+def list_users(fw: Fw) -> Iterator[dict[str, Any]]:
+    """Yield the summaries of all accounts, ordered by name."""
+    return (summary(fw, name) for name in names_of(fw, "User"))
 
 
 def summary(fw: Fw, name: str) -> dict[str, Any]:

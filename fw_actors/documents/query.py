@@ -11,7 +11,7 @@ columns and limits of one query.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from string import ascii_lowercase, ascii_uppercase
@@ -407,6 +407,38 @@ def list_page(
         fields, order_by, limit=limit, start=start, max_count=MAX_COUNTED_ROWS + 1
     )
     return ListPage(rows, min(total, MAX_COUNTED_ROWS), total > MAX_COUNTED_ROWS, newest_only)
+
+
+WALK_ROWS: Final = 500
+"""The rows of a walk that are in memory at once."""
+
+
+def names_of(fw: Fw, doctype: str) -> Iterator[str]:
+    """Yield the names of all documents that the user may list, in order; see `WALK_ROWS`."""
+    last = ""
+    while page := fw.get_list(doctype, [["name", ">", last]], ["name"], "name asc", WALK_ROWS):
+        for row in page:
+            yield row["name"]
+        last = page[-1]["name"]
+
+
+def newest_first(
+    fw: Fw, doctype: str, filters: Sequence[Any], fields: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the matching rows that the user may list, the newest first; see `WALK_ROWS`.
+
+    `fields` must include `name` and `creation`, after which the rows of a page are found.
+    """
+    order = "creation desc, name desc"
+    page = fw.get_list(doctype, [*filters], [*fields], order, WALK_ROWS)
+    while page:
+        yield from page
+        last = page[-1]
+        at_once = [*filters, ["creation", "=", last["creation"]], ["name", "<", last["name"]]]
+        page = fw.get_list(doctype, at_once, [*fields], order, WALK_ROWS)
+        if not page:
+            earlier = [*filters, ["creation", "<", last["creation"]]]
+            page = fw.get_list(doctype, earlier, [*fields], order, WALK_ROWS)
 
 
 def _is_list_of_names(fields: object) -> bool:

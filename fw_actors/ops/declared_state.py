@@ -28,6 +28,7 @@ from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import ShapeError
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import SYSTEM_MANAGER
+from fw_actors.documents.query import names_of
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import (
     BadRequestError,
@@ -558,33 +559,41 @@ def _apply_scope(fw: Fw, change: Change) -> None:
         fw.new_doc(SCOPE, **{each.field: each.new for each in change.fields}).insert()
 
 
-def exported(fw: Fw) -> dict[str, Any]:
-    """Return the state of a site in the form of a file; of secrets the names of variables."""
+def exported(fw: Fw) -> dict[str, Iterator[Any]]:
+    """Return the state of a site in the form of a file; of secrets the names of variables.
+
+    `roles` are names; the members of the other sections are pairs of a name and a value.
+    """
+    built_in = {*FIRST_ROLES, *fw.documents.registry.roles()}
+    return {
+        "webhooks": _exported_webhooks(fw),
+        "roles": (role for role in names_of(fw, ROLE) if role not in built_in),
+        "users": ((name, _exported_user(fw, name)) for name in names_of(fw, USER)),
+    }
+
+
+def _exported_webhooks(fw: Fw) -> Iterator[tuple[str, dict[str, Any]]]:
     meta = fw.documents.registry.meta(WEBHOOK)
     plain = [f for f in meta.fields.values() if f.plain and not f.read_only and not f.secret]
-    webhooks: dict[str, dict[str, Any]] = {}
     used_variables = set(SITE_KEY_VARIABLES)
-    for row in fw.get_list(WEBHOOK, order_by="name asc"):
-        stored = rest.read(fw, WEBHOOK, row["name"])
+    for name in names_of(fw, WEBHOOK):
+        stored = rest.read(fw, WEBHOOK, name)
         values = {f.name: stored[f.name] for f in plain if stored[f.name] != f.blank()}
-        webhooks[row["name"]] = {**values, "secret": _variable(row["name"], used_variables)}
-    built_in = {*FIRST_ROLES, *fw.documents.registry.roles()}
-    roles = [row["name"] for row in fw.get_list(ROLE, order_by="name asc")]
-    users = {}
-    for row in fw.get_list(USER, order_by="name asc"):
-        stored = rest.read(fw, USER, row["name"])
-        users[row["name"]] = {
-            "email": stored["email"],
-            "fullName": stored["fullName"] or "",
-            "enabled": bool(stored["enabled"]),
-            "roles": sorted(each["role"] for each in stored["roles"]),
-            "scopes": [
-                {"allow": scope.allow, "for_value": scope.for_value}
-                for scope in sorted(_stored_scopes(fw, row["name"]))
-            ],
-        }
-    own_roles = [role for role in roles if role not in built_in]
-    return {"webhooks": webhooks, "roles": own_roles, "users": users}
+        yield name, {**values, "secret": _variable(name, used_variables)}
+
+
+def _exported_user(fw: Fw, name: str) -> dict[str, Any]:
+    stored = rest.read(fw, USER, name)
+    return {
+        "email": stored["email"],
+        "fullName": stored["fullName"] or "",
+        "enabled": bool(stored["enabled"]),
+        "roles": sorted(each["role"] for each in stored["roles"]),
+        "scopes": [
+            {"allow": scope.allow, "for_value": scope.for_value}
+            for scope in sorted(_stored_scopes(fw, name))
+        ],
+    }
 
 
 def _variable(name: str, used: set[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ def test_user_list_has_no_time_limit(fw: CommandLine, monkeypatch: pytest.Monkey
     fw.done(*add("anna"), stdin=PASSWORD + "\n")
     (fw.folder / "fw.json").write_text('{"ops": {"queryTimeoutSeconds": 0.1}}')
 
-    def slow(handle: Fw) -> list[dict[str, Any]]:
+    def slow(handle: Fw) -> Iterator[dict[str, Any]]:
         handle.tx.scalar(sql(LONG_QUERY))
         return list_users(handle)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from fw_actors.documents import rest
+from fw_actors.documents import query, rest
 from fw_actors.errors import BadRequestError
 from tests.fw_actors.documents.conftest import ShopSite
 
@@ -263,3 +263,41 @@ async def test_list_refuses_fields_not_a_list_of_names(desk: ShopSite, fields: A
     listing = {"fields": fields}
     with pytest.raises(BadRequestError):
         await desk.do(lambda fw: rest.list_documents(fw, "Sample", listing))
+
+
+@pytest.fixture
+def read_pages(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of rows that are read at once; pages have 2 rows."""
+    sizes: list[int] = []
+    rows = query.Lists.rows
+
+    def counted(*args: Any, **options: Any) -> list[dict[str, Any]]:
+        found = rows(*args, **options)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(query, "WALK_ROWS", 2)
+    monkeypatch.setattr(query.Lists, "rows", counted)
+    return sizes
+
+
+async def test_names_of_are_read_in_pages(shelf: ShopSite, read_pages: list[int]) -> None:
+    """C-176."""
+    found = await shelf.do(lambda fw: list(query.names_of(fw, "Sample")))
+    assert found == list("abcde")
+    assert read_pages == [2, 2, 1, 0]
+
+
+async def test_newest_first_reads_rows_in_pages(shelf: ShopSite, read_pages: list[int]) -> None:
+    """C-176. Several documents may have one time."""
+
+    def walk(fw: Any) -> str:
+        for name, time in zip("abcde", (5, 5, 5, 7, 3), strict=True):
+            fw.db.sql("UPDATE doc_sample SET creation = :t WHERE name = :n", {"t": time, "n": name})
+        fields, filters = ["creation", "name"], [["count", "is null", False]]
+        return "".join(row["name"] for row in query.newest_first(fw, "Sample", [], fields)) + (
+            "".join(row["name"] for row in query.newest_first(fw, "Sample", filters, fields))
+        )
+
+    assert await shelf.do(walk) == "dcbae" + "cbae"
+    assert max(read_pages) == 2
