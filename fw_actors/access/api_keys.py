@@ -44,6 +44,7 @@ from fw_actors.rules.identifiers import (
     ApiKey,
     counted_address,
     digest,
+    is_invisible,
     new_api_key,
     parse_api_key,
     record_id,
@@ -193,7 +194,7 @@ class ApiKeys(Observer):
         user = fw.user if owner is None else owner
         if days is not None and not 1 <= days <= MAX_KEY_DAYS:
             raise ValidationError(f"days must be between 1 and {MAX_KEY_DAYS:,}.", field="days")
-        if not label.strip():
+        if is_invisible(label):
             raise ValidationError("label must not be blank.", field="label")
         # Excludes a concurrent disabling of the user and a concurrent creation of keys.
         lock_account(fw.tx, user)

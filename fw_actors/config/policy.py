@@ -19,6 +19,7 @@ from ipaddress import ip_network
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
+from fw_actors.rules.identifiers import is_invisible
 from fw_actors.rules.password_policy import MAX_RUNES
 
 _LINE_CHARACTERS: Final = frozenset("\t\n\r")
@@ -111,7 +112,7 @@ class TextKind:
             return f"must be text, not {_value_or_kind(value)}"
         if len(value) > self.longest:
             return f"must have at most {self.longest:,} characters"
-        if not self.blank and not value.strip():
+        if not self.blank and is_invisible(value):
             return "must not be blank"
         allowed = _LINE_CHARACTERS if self.lines else frozenset()
         if any(unicodedata.category(c) in ("Cc", "Cs") and c not in allowed for c in value):

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.fields import CONTROLS_AND_BREAKS
 from fw_actors.errors import DuplicateError, ValidationError
-from fw_actors.rules.identifiers import record_id
+from fw_actors.rules.identifiers import is_invisible, record_id
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, schema
 
@@ -117,6 +117,11 @@ def validate_name(name: object, meta: Meta) -> str:
     if not is_name(name):
         raise ValidationError(
             f"{name[:60]!r} cannot be a document's name: {NAME_RULE}.", field=field
+        )
+    if is_invisible(name):
+        raise ValidationError(
+            f"{name[:60]!r} cannot be a document's name: a name must have a visible character.",
+            field=field,
         )
     if name in _DOT_SEGMENTS:
         raise ValidationError(

@@ -70,6 +70,17 @@ def _is_refused(character: str) -> bool:
     return unicodedata.category(character) in _REFUSED_CATEGORIES or ord(character) in _IGNORABLE
 
 
+_BRAILLE_BLANK: Final = "\u2800"  # a symbol without dots
+
+
+def is_invisible(text: str) -> bool:
+    """Whether no character of a text is visible: it is empty, or white space and hidden ones."""
+    return all(
+        character.isspace() or character == _BRAILLE_BLANK or _is_refused(character)
+        for character in text
+    )
+
+
 _HOST_BITS: Final = 64  # one household or machine has all addresses of its /64
 _WIDER: Final = (56, 48)  # assigned to a household, and to an organisation (RFC 6177)
 _IPV4_QUEUE: Final = 24  # the smallest network that is routed by itself

@@ -45,6 +45,7 @@ from fw_actors.documents.tables import table_of, valid_number
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Endpoint, parse_endpoint
 from fw_actors.http.tls import UnusableCertificateError, check_certificate
+from fw_actors.rules.identifiers import is_invisible
 from fw_actors.rules.signing import (
     DOCUMENT_EVENTS,
     UnusableEventNameError,
@@ -434,6 +435,9 @@ class WebhookRules(Observer):
             return
         values = doc.__dict__
         before: Mapping[str, Any] = {} if doc._before is None else doc._before.__dict__
+        title = values["title"]
+        if title and title != before.get("title") and is_invisible(title):
+            raise ValidationError("title must have a visible character.", field="title")
         # One that was saved in development mode sends to http until it is disabled.
         may_be_http = values["url"] == before.get("url") and not values["enabled"]
         endpoint = parse_endpoint(values["url"], development=self._development or may_be_http)

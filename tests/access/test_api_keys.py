@@ -160,6 +160,7 @@ async def test_api_key_expires_within_the_policy(
         ({"label": "x\ud800"}, 400, "label"),
         ({"label": "x" * 141}, 422, "label"),
         ({"label": ""}, 422, "label"),
+        ({"label": " \u200b"}, 422, "label"),
         ({"label": "x", "user": "bob"}, 400, "user"),
     ],
 )

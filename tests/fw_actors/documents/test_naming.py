@@ -51,6 +51,8 @@ BAD = [
     5,
     ".",
     "..",
+    "\u200b",
+    "\ufe0f\u2800\u3164",
 ]
 
 
@@ -205,8 +207,8 @@ async def test_taken_name_names_its_field(
     assert refusal.value.extra == {"field": field}
 
 
-@pytest.mark.parametrize("name", [".", ".."])
-async def test_stored_dot_name_stays_changeable(desk: ShopSite, name: str) -> None:
+@pytest.mark.parametrize("name", [".", "..", "\u200b"])
+async def test_stored_name_from_before_a_rule_stays_changeable(desk: ShopSite, name: str) -> None:
     """A document that had the name before the rule can be renamed (D-100)."""
 
     def renamed(fw: Any) -> str:

@@ -167,7 +167,7 @@ def test_policy_text_refuses_control_characters(section: str, key: str) -> None:
 def test_policy_site_name_has_1_to_140_characters() -> None:
     assert policy_of({"site": {"name": "x" * 140}}).problems == ()
     assert "at most 140 characters" in only_problem({"site": {"name": "x" * 141}})
-    assert "site.name must not be blank" in only_problem({"site": {"name": " \u3000"}})
+    assert "site.name must not be blank" in only_problem({"site": {"name": " \u3000\u200b"}})
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,7 @@ BAD: list[tuple[dict[str, Any], str]] = [  # fields, the field of the refusal
     ({**CUSTOM, "secret": "whsec_"}, "secret"),
     ({**CUSTOM, "secret": "whsec_***"}, "secret"),
     ({**CUSTOM, "secret": "tab\tinside"}, "secret"),
+    ({**CUSTOM, "title": "\u200b \u2060"}, "title"),
     ({**CUSTOM, "timeout": 0}, "timeout"),
     ({**CUSTOM, "timeout": None}, "timeout"),
     ({**CUSTOM, "timeout": 61}, "timeout"),
