@@ -39,6 +39,7 @@ CSRF_FREE_PREFIX: Final = "/api/auth/"
 MAX_PARAMETERS: Final = 50
 MAX_SID_CHARACTERS: Final = 128
 UTF_8: Final = ("utf-8", "utf8")
+CONDITIONS: Final = ("If-Match", "If-None-Match", "If-Unmodified-Since")
 
 
 MAX_WAITING_BODIES: Final = 32
@@ -113,6 +114,7 @@ async def _read_arguments(exchange: Exchange, operation: Operation, decoder: Bod
     rule, request = operation.body, exchange.request
     if rule is not None and _has_body(request):
         _require_json(request)
+    _refuse_conditions(request)
     exchange.query = _query(request, operation.query)
     if rule is not None:
         exchange.body = await decoder.read(cast("LimitedBody", request.body), rule)
@@ -240,12 +242,29 @@ def _require_json(request: Request) -> None:
     kind, _, rest = kinds[0].partition(";") if len(kinds) == 1 else ("", "", "")
     if kind.strip(" \t").lower() != "application/json":
         raise UnsupportedMediaTypeError
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+    codings = request.headers.getlist("Content-Encoding")
+    if any(coding.lower() != "identity" for coding in codings):
         raise UnsupportedMediaTypeError("Send the body without Content-Encoding.")
     for parameter in rest.split(";"):
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset" and value.strip(' "').lower() not in UTF_8:
             raise UnsupportedMediaTypeError
+
+
+def _refuse_conditions(request: Request) -> None:
+    """Raise BadRequestError for a change on a condition that no response lets a client set.
+
+    Ignoring the condition would overwrite what another user has changed.
+    """
+    if request.method in SAFE:
+        return
+    for header in CONDITIONS:
+        if header in request.headers:
+            raise BadRequestError(
+                f"{header} is not supported, because responses have no ETag; give the modified of "
+                "the document as it was read.",
+                field=header,
+            )
 
 
 def _query(request: Request, allowed_names: frozenset[str] | None) -> Mapping[str, str]:

@@ -197,17 +197,30 @@ async def test_guard_answers_415_for_two_content_types(
 
 
 @pytest.mark.parametrize(
-    ("coding", "status"), [("gzip", 415), ("br, gzip", 415), ("Identity", 200)]
+    ("coding", "status"),
+    [("gzip", 415), ("br, gzip", 415), ("identity/gzip", 415), ("Identity", 200)],
 )
 async def test_guard_answers_415_for_an_encoded_body(
     client: AppClient, coding: str, status: int
 ) -> None:
     """Nothing is decoded (RFC 9110 8.4), and the error says so (H-15)."""
-    headers = [("Content-Encoding", coding)]
+    headers = [("Content-Encoding", line) for line in coding.split("/")]
     reply = await client.ask("POST", "/api/login", GOOD, headers=headers)
     assert reply.status == status
     if status == 415:
         assert "Content-Encoding" in reply.error["message"]
+
+
+@pytest.mark.parametrize("header", ["If-Match", "If-None-Match", "If-Unmodified-Since"])
+async def test_guard_refuses_a_change_on_a_condition(client: AppClient, header: str) -> None:
+    """H-23: a condition that is ignored would let the change overwrite another one."""
+    headers = [CSRF, ANN, (header, '"2026-01-02T03:04:05.678Z"')]
+    for method in ("PUT", "DELETE"):
+        reply = await client.ask(method, "/api/resource/Order/a", {}, headers=headers)
+        assert (reply.status, reply.error["extra"]) == (400, {"field": header})
+        assert "modified" in reply.error["message"]
+    reply = await client.ask("GET", "/api/boot", headers=headers)
+    assert reply.status == 200
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain"])
