@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import ssl
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +29,7 @@ from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
 from fw_actors.rules.receivers import FAILURES
+from fw_actors.rules.safe_output import is_app_file
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_SECOND
 from fw_actors.store import Tx
 from fw_actors.store.backup import check_integrity
@@ -92,9 +95,26 @@ async def app_facts(site: Site) -> AppFacts:
         app
         for app in site.config.apps
         if not any(f"{module}.".startswith(f"{app}.") for module in used)
-        and not app_functions([app])  # jobs, or functions of mails
+        and not any(map(_may_take_fw, app_functions([app])))  # jobs, or functions of mails
     ]
     return AppFacts(await site.store.read(lambda tx: pending(tx, registry)), empty)
+
+
+def _may_take_fw(path: str) -> bool:
+    """Return whether a function of an app may be a job or the function of mails.
+
+    In an installed module it must name its first parameter `fw`, because every library has other
+    functions.
+    """
+    module, _, name = path.rpartition(".")
+    home = sys.modules[module]
+    if is_app_file(getattr(home, "__file__", None) or ""):
+        return True
+    try:
+        parameters = inspect.signature(getattr(home, name)).parameters
+    except (TypeError, ValueError):
+        return False
+    return next(iter(parameters), "") == "fw"
 
 
 def evaluate_apps(facts: AppFacts) -> Section:

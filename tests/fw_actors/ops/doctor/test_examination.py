@@ -319,3 +319,18 @@ async def test_doctor_names_apps_that_declare_nothing(tmp_path: Path) -> None:
     assert section.texts(Level.WARNING) == [
         "the app doctored_empty declares nothing: no DocType, function or data migration"
     ]
+
+
+async def test_doctor_names_installed_libraries_that_are_no_apps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-166; an app of jobs may be installed, and every library has functions."""
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "doctored_library.py").write_text("def get(url, fw=None): ...\n")
+    (installed / "doctored_app.py").write_text("def job(fw, name): ...\n")
+    monkeypatch.syspath_prepend(installed)
+    async with inline_site(tmp_path, apps=("doctored_library", "doctored_app")) as site:
+        section = evaluate_apps(await app_facts(site))
+    (text,) = section.texts(Level.WARNING)
+    assert text.startswith("the app doctored_library declares nothing")
