@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -263,3 +263,27 @@ def test_console_filters_and_cancels_scheduled_job(page: Page, site: LiveSite) -
     page.get_by_role("dialog").get_by_role("button", name="Cancel the job").click()
     expect(job).to_have_count(0)
     assert audited(page, "job.cancel") == [{"target": str(number), "actor": "admin"}]
+
+
+WIDER: Final = """
+() => [...document.querySelectorAll("#tree .scroll")]
+  .filter((each) => each.scrollWidth > each.clientWidth)
+  .map((each) => [each.scrollWidth, each.clientWidth])
+"""
+
+
+def test_console_actors_fit_the_window(page: Page) -> None:
+    """H-170: with long names, large numbers and an error, no column is beyond the edge."""
+    node = {
+        "kind": "actor", "state": "suspended", "rate": 1234.5, "restarts": 123, "depth": 1024,
+        "lastError": "RuntimeError: unexpectedly-long", "capacity": 1024, "alive": 10000,
+        "handled": 123456789, "failed": 12345, "level": 2,
+    }  # fmt: skip
+    nodes = [
+        {**node, "name": name, "path": name, "kind": kind}
+        for name, kind in (("console_history@16", "actor"), ("deliveries@16", "pool"))
+    ]
+    page.set_viewport_size({"width": 1280, "height": 800})
+    show(page, {**VIEW, "tree": nodes}, "actors-part")
+    expect(row(page, "tree", "console_history@16")).to_be_visible()
+    assert page.evaluate(WIDER) == []
