@@ -395,8 +395,9 @@ def rotate_secret(
     """Replace the signing secret of WEBHOOK, and print the new one unless it was given.
 
     All further attempts are signed with the new secret, including those of waiting deliveries. A
-    receiver that still has the old secret refuses them, and they are retried. With --overlap they
-    are also signed with the old secret for that many hours, and a receiver may have either.
+    receiver that still has the old secret refuses them, usually with 401: such a delivery has
+    failed, and is sent again only by a replay. With --overlap they are also signed with the old
+    secret for that many hours, and a receiver may have either.
     """
     secret = read_secret(context, from_stdin=secret_stdin, variable=secret_env)
     context.read(lambda site, fw: require_known(fw, DOCTYPE, webhook))
