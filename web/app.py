@@ -104,7 +104,7 @@ def make_app(
     ]
     if console is not None:
         routes += ConsoleRoutes(gateway, console).routes()
-    description = DescriptionRoutes(routes, settings.name, gateway)
+    description = DescriptionRoutes(routes, settings, gateway)
     every = [*routes, *description.routes()]
     unknown = UnknownPaths(gateway, rendering).error_page
     return FrontEnd(

@@ -50,8 +50,8 @@ _RULE: Final = re.compile(r" \([A-Z]+-\d+\)")
 """A rule of the contract, which docstrings cite for readers of the code."""
 
 
-def describe(routes: Iterable[Route], site: str) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of a site's operations."""
+def describe(routes: Iterable[Route], site: str, url: str) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of the operations of a site at `url`."""
     app = Quart("fw", static_folder=None)
     schema = QuartSchema(
         app,
@@ -74,6 +74,7 @@ def describe(routes: Iterable[Route], site: str) -> dict[str, Any]:
                 provide_automatic_options=False,
             )
     document: dict[str, Any] = schema.openapi_provider.schema()
+    document["servers"] = [{"url": url}]
     document["components"]["schemas"] = _components(described)
     for route in described:
         for verb, operation in route.operations.items():
@@ -164,6 +165,7 @@ def _complete(description: dict[str, Any], route: Route, verb: str, operation: O
     JSON."""
     name = _operation_name(route.rule, verb)
     description["operationId"], description["tags"] = name, [name.partition(".")[0]]
+    description.setdefault("security", [])  # linters regard a missing one as forgotten
     description["responses"] = {
         str(status): each for status, each in description["responses"].items()
     }

@@ -15,7 +15,7 @@ import trio
 
 from tests.access.schema_check import SchemaChecker
 from tests.accounts_kit import PASSWORD
-from tests.http_site import SERVICES, HttpSite
+from tests.http_site import SERVICES, URL, HttpSite
 from tests.pages.http import SITE, described_routes
 from web.openapi import describe
 from web.openapi_examples import BODIES, DOCUMENTS
@@ -78,10 +78,10 @@ async def test_openapi_is_made_while_other_requests_are_answered(
     """It takes a few tenths of a second, for which all others would wait."""
     begun, answered = threading.Event(), threading.Event()
 
-    def held(routes: Iterable[Route], name: str) -> dict[str, Any]:
+    def held(routes: Iterable[Route], name: str, url: str) -> dict[str, Any]:
         begun.set()
         assert answered.wait(SECONDS), "no other request was answered"
-        return describe(routes, name)
+        return describe(routes, name, url)
 
     monkeypatch.setattr("web.openapi.describe", held)
     async with trio.open_nursery() as nursery:
@@ -89,6 +89,16 @@ async def test_openapi_is_made_while_other_requests_are_answered(
         assert await trio.to_thread.run_sync(begun.wait, SECONDS)
         assert (await site.ask("GET", "/api/boot")).status == 200
         answered.set()
+
+
+async def test_openapi_names_the_server_and_how_each_operation_is_authenticated(
+    site: HttpSite,
+) -> None:
+    """Generated clients begin with the address, and linters refuse what is left open (H-105)."""
+    document = await document_of(site)
+    assert document["servers"] == [{"url": URL}]
+    operations = [each for path in document["paths"].values() for each in path.values()]
+    assert [each["operationId"] for each in operations if "security" not in each] == []
 
 
 async def test_openapi_names_operations_by_area_and_act(site: HttpSite) -> None:
@@ -123,7 +133,7 @@ async def test_openapi_describes_requests(site: HttpSite) -> None:
     assert body["required"] is True
     assert_fits(document, body["content"]["application/json"]["schema"], {"usr": "", "pwd": ""})
     assert [each["name"] for each in login["parameters"]] == ["X-FW-CSRF"]
-    assert "security" not in login
+    assert login["security"] == []
     assert document["paths"]["/api/auth/token"]["post"]["parameters"] == []
     listing = document["paths"]["/api/resource/{doctype}"]["get"]
     assert {each["name"] for each in listing["parameters"]} == {
@@ -224,7 +234,7 @@ async def test_openapi_names_no_rule_of_the_contract(site: HttpSite) -> None:
 @pytest.mark.parametrize("act", ["pause", "resume", "restart", "trace", "unlock"])
 def test_openapi_describes_action_of_console_like_other_operations(act: str) -> None:
     """The sites of other tests have no console (H-107, H-171)."""
-    document = describe(described_routes(), SITE.name)
+    document = describe(described_routes(), SITE.name, SITE.url)
     operation = document["paths"][SERVICES + f"console.{act}"]["post"]
     assert operation["summary"]
     response, body = (

@@ -63,7 +63,7 @@ def described_routes() -> list[Route]:
 
 def http_reference() -> str:
     """Return the whole page: errors, the operations in the order of the routes, and objects."""
-    document = describe(described_routes(), SITE.name)
+    document = describe(described_routes(), SITE.name, SITE.url)
     parts = [*_errors(), "", *_operations(document), *_objects(document)]
     return _HEAD + "\n".join(parts)
 
@@ -112,7 +112,7 @@ def _json(example: Any) -> str:
 
 def _callers(operation: Mapping[str, Any]) -> str:
     security = operation.get("security")
-    if security is None:
+    if not security:
         return " Public."
     if {} in security:
         return " With or without a session or key."

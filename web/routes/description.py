@@ -12,6 +12,7 @@ from fw_actors.documents import rest
 from web.exchange import Exchange
 from web.operations import Authentication, Operation, Route
 from web.response import Response, encode
+from web.settings import Settings
 
 PATH: Final = "/api/openapi.json"
 
@@ -19,8 +20,8 @@ PATH: Final = "/api/openapi.json"
 class DescriptionRoutes:
     """The route of the document about all `routes` and itself."""
 
-    def __init__(self, routes: Sequence[Route], site: str, gateway: Gateway) -> None:
-        self._described, self._site, self._gateway = routes, site, gateway
+    def __init__(self, routes: Sequence[Route], settings: Settings, gateway: Gateway) -> None:
+        self._described, self._settings, self._gateway = routes, settings, gateway
         self._making = trio.Lock()
         self._generic: Mapping[str, Any] | None = None
         self._for_guests = b""
@@ -54,7 +55,8 @@ class DescriptionRoutes:
     def _describe(self) -> dict[str, Any]:
         from web import openapi  # imports quart-schema
 
-        return openapi.describe([*self._described, *self.routes()], self._site)
+        routes = [*self._described, *self.routes()]
+        return openapi.describe(routes, self._settings.name, self._settings.url)
 
 
 def _encoded_with(generic: Mapping[str, Any], doctypes: Sequence[rest.DocTypeDescription]) -> bytes:
