@@ -70,7 +70,7 @@ def audit(
 ) -> None:
     """Show the recorded changes of accounts, roles, keys and Webhooks, newest first.
 
-    Administrator is the user of the command line.
+    Administrator is the user of the command line, and of what the service does by itself.
     """
     filters: list[list[Any]] = [] if target is None else [["target", "=", target]]
     if action is not None:

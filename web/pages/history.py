@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 VERSION, AUDIT = "Version", "Audit Event"
 DOCUMENT_DELETE: Final = "document.delete"
 _IN_VERSIONS: Final = ("create", "change", "rename")
+_OWN_ACTIONS: Final[Mapping[str, str]] = {
+    "webhook.disable": "Disabled by the service",
+    "webhook.notice": "Its owner was notified that it fails",
+    "webhook.notice_end": "The notified failure ended",
+    "webhook.rotation_end": "The old signing secret was cleared",
+}
+"""What the service does by itself; the other operations are named as their buttons are."""
 MAX_ENTRIES: Final = 50
 
 
@@ -79,7 +86,7 @@ def _operations(fw: Fw, doctype: str, name: str, begin: str) -> Iterator[History
         for row in rows:
             verb = row["action"].partition(".")[2]
             if verb not in _IN_VERSIONS and row["name"] not in seen:
-                text = verb.replace("_", " ").capitalize()
+                text = _OWN_ACTIONS.get(row["action"]) or verb.replace("_", " ").capitalize()
                 yield HistoryEntry(row["creation"], row["actor"] or "", (), text)
         if seen.issuperset(row["name"] for row in rows):
             return

@@ -69,6 +69,28 @@ def rename_user(name: str, later: str, fw: Any) -> None:
     fw.get_doc("User", name).rename(later)
 
 
+@pytest.mark.parametrize(
+    ("action", "text"),
+    [
+        (Action.WEBHOOK_DISABLE, "Disabled by the service"),
+        (Action.NOTICE, "Its owner was notified that it fails"),
+        (Action.NOTICE_END, "The notified failure ended"),
+        (Action.ROTATION_END, "The old signing secret was cleared"),
+        (Action.WEBHOOK_PAUSE, "Pause"),
+    ],
+)
+async def test_history_states_what_the_service_has_done(
+    site: VirtualSite, action: Action, text: str
+) -> None:
+    """H-206: a verb alone does not tell a reader that no person has acted."""
+    fields = {"event_type": "Custom", "custom_event": "a.b", "secret": "a secret"}
+    url = "https://receiver.test/"
+    name = await site.do(lambda fw: fw.new_doc("Webhook", url=url, **fields).insert().name)
+    await site.do(partial(audited, site, action, name))
+    texts = [entry.text for entry in await shown(site, "Webhook", name)]
+    assert texts == [text, "Created"]
+
+
 async def texts_of(site: VirtualSite, doctype: str, name: str) -> list[str]:
     entries = await shown(site, doctype, name)
     return [entry.text or entry.changes[0].label for entry in entries]
