@@ -242,7 +242,7 @@ async def test_emit_refuses_invalid_arguments_regardless_of_subscriptions(
 
 
 async def test_emit_refusal_states_what_json_lacks(site: VirtualSite) -> None:
-    """A time or a document in `data` is a common mistake (B-72)."""
+    """A time or a document in `data` is a common mistake (B-76)."""
     for value, cause in (
         (datetime(2026, 1, 1, tzinfo=UTC), "Object of type datetime is not JSON serializable"),
         (float("nan"), "Out of range float values are not JSON compliant"),

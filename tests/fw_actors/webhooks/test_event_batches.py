@@ -271,7 +271,7 @@ async def test_emit_many_rolled_back_leaves_nothing(site: VirtualSite) -> None:
 
 
 async def test_emit_many_with_webhooks_off_only_validates(tmp_path: Any) -> None:
-    """FW_WEBHOOKS=off queues nothing (C-57)."""
+    """FW_WEBHOOKS=off queues nothing (B-61, C-59)."""
     async with open_virtual_site(tmp_path, webhooks_off=True) as site:
         await site.subscribe()
         results = await site.do(lambda fw: fw.webhooks.emit_many([*events(1), {"name": "x"}]))
