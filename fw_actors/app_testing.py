@@ -89,7 +89,7 @@ class AppSite:
             try:
                 validate_event_name(what)
             except UnusableEventNameError as error:
-                problem = f"The site has no DocType {what}, and it is no event's name: {error}"
+                problem = f"The site has no DocType {what}, and no event of this name: {error}"
                 raise ValidationError(problem) from None
             settings = {"event_type": "Custom", "custom_event": what}
         webhook = {"url": _RECEIVER, "secret": "a secret of the tests", **settings}

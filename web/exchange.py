@@ -277,7 +277,7 @@ class RequestMetrics:
             labels = {"route": route, "status": str(status)}
             yield MetricSample("fw_requests", "counter", "Requests answered.", count, labels)
         # Present from the start, because Prometheus sees no increase in a counter that appears.
-        text = "Requests that met a defect and were answered 500."
+        text = "Requests that failed because of a defect (500)."
         yield MetricSample("fw_server_errors", "counter", text, self._errors)
         yield MetricSample(
             "fw_request_seconds",

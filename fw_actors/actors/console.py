@@ -396,7 +396,7 @@ def _require_answers(unanswered: Sequence[int]) -> None:
     if unanswered:
         numbers = ", ".join(map(str, unanswered))
         raise OverloadedError(
-            f"These processes did not answer: {numbers}. The others have done it. Try again."
+            f"These processes did not answer: {numbers}. The others have carried it out. Try again."
         )
 
 

@@ -117,9 +117,9 @@ class Field:
         if type(self.permlevel) is not int or self.permlevel not in range(10):
             yield "permlevel must be between 0 and 9"
         if self.options is not None and not self.takes_options:
-            yield f"options is no option of {self.type}"
+            yield f"options is not an option of {self.type}"
         if self.length is not None and not isinstance(self, _Textual):
-            yield f"length is no option of {self.type}"
+            yield f"length is not an option of {self.type}"
 
     def accept(self, value: Any) -> Any:
         """Return `value` in the form that the field stores in a document; None stays None.

@@ -80,7 +80,7 @@ def _validated_name(meta: Meta, value: object, doc: DocType | None) -> dict[str,
         raise BadRequestError("name must be text.", field="name")
     if doc is not None:
         if value != doc.name:
-            raise BadRequestError("A name must be changed by /rename.", field="name")
+            raise BadRequestError("Use /rename to change the name.", field="name")
         return {}
     if meta.naming.kind != "given":
         raise BadRequestError(f"{meta.name} generates its own names.", field="name")

@@ -64,7 +64,7 @@ class ProcessMetrics:
         seconds = deadline - trio.current_time()
         counts = await read_with_deadline(runtime.ref(BACKLOG_PROBE), queues, seconds)
         waits, locked, stored, paused, limited = figures
-        text = "Webhooks that are paused, also disabled ones: their deliveries wait."
+        text = "Paused Webhooks, including disabled ones; their deliveries wait."
         at_limit = "Webhooks with a rate limit that have deliveries due."
         return [
             *state,
@@ -101,7 +101,7 @@ class ProcessMetrics:
     def _access(self) -> Iterator[MetricSample]:
         yield _gauge("fw_info", "The running version.", 1, BUILD._asdict())
         hasher = self._deps.site.hasher.statistics()
-        yield _counter("fw_password_hashes", "Password hashes computed, decoys too.", hasher.hashes)
+        yield _counter("fw_password_hashes", "Password hashes and decoys computed.", hasher.hashes)
         yield _gauge("fw_password_hashes_waiting", "Requests waiting for a hash.", hasher.waiting)
         yield _gauge("fw_password_hashes_running", "Hashes being computed.", hasher.running)
         yield from _by(
