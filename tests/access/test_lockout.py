@@ -131,7 +131,7 @@ async def test_defect_of_an_attempt_ends_no_other_one(
 
 
 async def test_sign_in_takes_two_writes_and_no_read(site: HttpSite) -> None:
-    """Charge and lookup in one write; settlement and session in the other."""
+    """Charge and lookup in one write; settlement and session in the other (A-52)."""
     await site.add_account("ann")
     before = site.site.store.statistics()
     assert (await site.login("ann")).status == 200

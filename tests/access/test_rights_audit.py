@@ -292,6 +292,7 @@ async def check_events(
 async def test_audit_has_one_event_for_each_act_of_a_manager(
     audit_site: RightsAuditSite, name: str
 ) -> None:
+    """O-83."""
     act, *expected = BY_MANAGER[name]
     await check_events(audit_site, act, expected, "boss")
 
@@ -370,6 +371,7 @@ async def test_audit_events_of_passwords_have_the_request_id(audit_site: RightsA
 
 
 async def test_audit_events_hold_no_secrets(audit_site: RightsAuditSite) -> None:
+    """O-85."""
     await audit_site.put("ann", {"new_password": OTHER, "email": "anna@example.test"})
     await audit_site.recover()
     await audit_site.send(

@@ -200,6 +200,7 @@ async def test_password_change_shares_the_budget_of_sign_ins(site: HttpSite) -> 
 
 
 async def test_password_change_clears_the_failures(site: HttpSite) -> None:
+    """A-246."""
     await site.add_account("ann")
     sid = await site.sid("ann")
     for _ in range(4):

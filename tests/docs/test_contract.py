@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.contract import ROOT, citations, cited, rules, untested
 
-MAX_RULES_WITHOUT_A_TEST: Final = 185
+MAX_RULES_WITHOUT_A_TEST: Final = 70
 """How many rules no test cites. It may only fall: cite the rule in the test that holds it."""
 
 NUMBERS = [number for number, _ in rules()]

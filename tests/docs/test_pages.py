@@ -238,6 +238,7 @@ def commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command
 
 @pytest.mark.parametrize(("path", "command"), list(commands(cli, "fw")))
 def test_command_and_options_have_help_and_a_section(path: str, command: click.Command) -> None:
+    """C-129."""
     assert command.help
     if not isinstance(command, click.Group):
         assert f"## {path}\n" in command_line()

@@ -102,6 +102,7 @@ def test_exec_runs_file_in_one_transaction(fw: CommandLine) -> None:
     ],
 )
 def test_exec_of_failing_file_commits_nothing(fw: CommandLine, last: str, said: str) -> None:
+    """C-127."""
     script = fw.folder / "script.py"
     script.write_text(f"fw.new_doc('Role', name='Made').insert()\n{last}\n")
     result = fw.run("exec", str(script), "--commit")
@@ -134,6 +135,7 @@ def test_eval_subprocess_inherits_no_secret(fw: CommandLine) -> None:
 
 
 def test_eval_of_value_that_cannot_be_shown_commits_nothing(fw: CommandLine) -> None:
+    """C-127."""
     unshowable = "type('Unshowable', (), {'__repr__': lambda self: 1 / 0})()"
     result = fw.run("eval", f"({MAKE}, {unshowable})", "--commit")
     assert result.exit_code == 1
@@ -144,7 +146,7 @@ def test_eval_of_value_that_cannot_be_shown_commits_nothing(fw: CommandLine) -> 
 def test_short_command_logs_below_warning_only_at_debug(
     fw: CommandLine, level: str, shown: bool
 ) -> None:
-    """The output of a command is its result."""
+    """The output of a command is its result (C-125)."""
     noted = "__import__('structlog').get_logger()"
     result = fw.run(
         "eval", f"[{noted}.info('noted'), {noted}.warning('doubtful')]", FW_LOG_LEVEL=level

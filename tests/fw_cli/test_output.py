@@ -29,6 +29,7 @@ def test_table_shows_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_piped_table_truncates_and_wraps_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """C-126."""
     show([{"name": "n" * 500, "roles": ["r" * 500]}], COLUMNS, json=False)
     assert "n" * 500 in capsys.readouterr().out
 

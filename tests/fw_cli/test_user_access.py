@@ -56,6 +56,7 @@ def test_user_invite_explains_refusals(
 
 
 def test_user_role_adds_and_removes_roles(fw: CommandLine) -> None:
+    """C-160."""
     fw.done("user", "add", "ida", "--email", "ida@example.test", "--role", "Event Publisher")
     fw.done("user", "add", "bob", "--email", "zoe@desk.test")
     assert fw.done("user", "role", "bob") == "bob: no roles\n"

@@ -47,6 +47,7 @@ def keys(site: CommandLine) -> dict[str, str]:
 
 
 def test_rekey_replaces_key_of_site(site: CommandLine) -> None:
+    """C-87."""
     output = site.done("vault", "rekey", "--no-backup")
     assert output.splitlines()[0] == "re-encrypted 1 value with the new key"
     found = keys(site)

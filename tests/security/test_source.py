@@ -126,6 +126,7 @@ def test_code_imports_no_foreign_memory_module() -> None:
 
 
 def test_randomness_has_one_source() -> None:
+    """O-161."""
     urandom = found(lambda node: attribute_call(node, "os") in {"urandom", "getrandom"})
     assert importers(RANDOMNESS) | urandom == {
         "fw_actors/runtime/clock.py",
@@ -153,7 +154,7 @@ def hashes_used(file: str, tree: ast.Module) -> set[str]:
 
 
 def test_lint_refuses_time_randomness_and_environment() -> None:
-    """Modules take a Clock, an Entropy and a Config: the lint refuses what these stand for."""
+    """O-171: modules take a Clock, an Entropy and a Config."""
     lint = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
     banned = lint["flake8-tidy-imports"]["banned-api"]
     assert banned.keys() >= {"os.environ", "os.getenv", "time.time", "random", "secrets"}

@@ -75,6 +75,7 @@ async def unstartable(*, task_status: TaskStatus) -> None:
 
 @in_many_orders
 async def test_supervisor_starts_in_order_and_stops_in_reverse(runtime: Runtime) -> None:
+    """R-70."""
     diary: Diary = []
     specs = [task_child(name, task(diary, name)) for name in "abc"]
     async with open_supervisor(runtime, "top", specs):
@@ -111,6 +112,7 @@ async def test_child_that_ends_before_started_has_failed(runtime: Runtime) -> No
 
 @in_many_orders
 async def test_restart_keeps_address_and_mailbox(runtime: Runtime, log: LogBook) -> None:
+    """O-39."""
     diary: Diary = []
     specs = [actor_child("a", lambda: SampleActor(diary))]
     async with open_supervisor(runtime, "top", specs):
@@ -183,6 +185,7 @@ async def test_restart_counts_start_failures(runtime: Runtime) -> None:
 
 @in_many_orders
 async def test_child_transient_may_end_and_temporary_may_fail(runtime: Runtime) -> None:
+    """R-74."""
     specs = [
         actor_child("done", SampleActor, restart=Restart.TRANSIENT),
         actor_child("gone", SampleActor, restart=Restart.TEMPORARY),

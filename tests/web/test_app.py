@@ -106,6 +106,7 @@ async def test_app_sends_hsts_on_https_sites_only(gateway: FakeGateway) -> None:
 
 
 async def test_app_sends_hsts_for_subdomains_by_policy(gateway: FakeGateway) -> None:
+    """C-32."""
     url = "https://fw.example.test"
     client = AppClient(app_of(gateway, url=url, hsts_include_sub_domains=True))
     for reply in await some_of_each(client):
@@ -154,7 +155,7 @@ async def test_request_id_is_kept_if_fit_to_be_logged(
 async def test_request_id_of_a_client_past_the_proxy_is_replaced(
     gateway: FakeGateway, peer: str, trust: ProxyTrustPolicy, kept: bool
 ) -> None:
-    """A kept id could record a client's acts under the id of another request."""
+    """A kept id could record a client's acts under the id of another request (H-31)."""
     client = AppClient(app_of(gateway, trust=trust), peer)
     reply = await client.ask("POST", "/api/login", GOOD, headers=[("X-Request-Id", "theirs")])
     assert (reply.header("X-Request-Id") == "theirs") is kept

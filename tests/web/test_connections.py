@@ -163,6 +163,7 @@ async def test_request_of_closed_connection_is_cancelled(opened: OpenConnections
 async def test_address_beyond_its_limit_loses_only_its_own_oldest(
     opened: OpenConnections, peer: str, others: str
 ) -> None:
+    """H-123."""
     other = connect(opened, others)
     made = [connect(opened, peer) for _ in range(5)]
     assert are_open(other, *made) == [True, False, False, True, True, True]

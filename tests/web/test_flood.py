@@ -106,6 +106,7 @@ async def drip(stream: trio.SocketStream, data: bytes) -> None:
 async def test_health_and_readiness_are_served_without_free_slots(
     gateway: FakeGateway,
 ) -> None:
+    """H-103."""
     app = app_of(gateway, max_requests=0)
     async with served(app) as site:
         for path, status in ((b"health", b"200"), (b"ready", b"200"), (b"boot", b"503")):

@@ -38,6 +38,7 @@ ORDER: list[tuple[str, str, list[Pair], int]] = [
 async def test_guard_raises_the_first_error_in_order(
     client: AppClient, method: str, target: str, headers: list[Pair], status: int
 ) -> None:
+    """H-21."""
     reply = await client.send(method, target, headers, [b"{"])
     assert reply.status == status, reply.body
 
@@ -58,6 +59,7 @@ async def test_guard_answers_413_first_for_any_framing(
 async def test_guard_requires_the_csrf_header_for_unsafe_verbs(
     client: AppClient, method: str
 ) -> None:
+    """H-80, H-82."""
     path = "/api/login" if method == "POST" else "/api/resource/Order/a"
     for headers in ([], [("X-FW-CSRF", "")], [("X-FW-CSRF", "1"), CROSS_SITE]):
         reply = await client.ask(method, path, GOOD, sid=None, csrf=False, headers=headers)

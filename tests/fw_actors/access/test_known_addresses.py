@@ -67,6 +67,7 @@ async def test_known_address_expires_thirty_days_after_its_last_use(client: Sign
 
 
 async def test_known_address_is_noted_once_a_day_as_a_hash(client: SignInClient) -> None:
+    """A-118."""
     for wait in (0.0, 1.0, DAY - 2):
         await trio.sleep(wait)
         await client.result_of("ada", address="192.0.2.1")

@@ -121,7 +121,7 @@ async def test_reset_ends_api_keys_and_lists_them_in_the_mail(
 async def test_api_key_creation_is_mailed_to_its_owner(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """A key outlives the session that made it: its owner must get a mail about it."""
+    """A key outlives the session that made it: its owner must get a mail about it (A-275)."""
     await site.add_account("anna")
     made = await make_key(site, "anna", "CI", address="192.0.2.7")
     await site.transport.wait(1)

@@ -108,7 +108,8 @@ async def refusals(site: VirtualSite) -> list[tuple[str, str]]:
 
 
 async def test_sign_in_refusals_share_one_message_after_one_hash(client: SignInClient) -> None:
-    """An unknown identifier is verified against a decoy (A-43): one message, 401 (A-45, A-44)."""
+    """Each refusal takes one hash, of a decoy if necessary (A-43, A-44), and has one message (A-19,
+    A-45)."""
     reported = set()
     for usr, pwd in await refusals(client.site):
         before = client.hasher.statistics().hashes

@@ -341,7 +341,7 @@ WAITS = [  # honoured, answer, seconds from the event to the second attempt
 async def test_retry_after_lengthens_a_wait_where_it_is_honoured(
     honoured: bool, answer: str, second: int, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """`Retry-After` lengthens a wait where `ops.honourRetryAfter` is true (B-193)."""
+    """`Retry-After` lengthens a wait where `ops.honourRetryAfter` is true (B-193, C-40)."""
     receiver = ScriptedReceiver([answer, "204"])
     async with delivering(tmp_path, receiver, honour_retry_after=honoured) as post:
         await post.webhook()

@@ -32,6 +32,7 @@ class Listening(Actor):
 async def test_actor_trace_shows_message_types_and_field_names_only(
     autojump_clock: MockClock,
 ) -> None:
+    """H-174."""
     clock = SystemClock()
     async with open_runtime(clock=clock, entropy=SeededEntropy(1)) as runtime:
         traces = Traces(clock)

@@ -80,6 +80,7 @@ def test_key_from_two_sources_is_refused(site: Path) -> None:
 @pytest.mark.parametrize("mode", [0o604, 0o602, 0o620, 0o644, 0o666])
 @pytest.mark.parametrize("name", ["secret.key", "named"])
 def test_key_file_open_to_other_users_is_refused(site: Path, name: str, mode: int) -> None:
+    """C-82."""
     file = put(site / name, "a key", mode)
     given = {} if name == "secret.key" else {"FW_SECRET_KEY_FILE": name}
     assert problem(site, **given) == f"{file} is open to other users: chmod 600 {file}"

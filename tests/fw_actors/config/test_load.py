@@ -113,7 +113,7 @@ DEFAULTS = [
 
 @pytest.mark.parametrize(("setting", "default"), DEFAULTS)
 def test_config_has_the_defaults_of_the_contract(site: Path, setting: str, default: object) -> None:
-    """The defaults of C-16 to C-42 and of C-54 to C-71, written out again."""
+    """The defaults of C-16 to C-42, with C-30, and of C-54 to C-71, with C-68 and C-69."""
     assert attrgetter(setting)(load({}, site)) == default
 
 
@@ -293,7 +293,7 @@ def test_clock_offset_is_refused_outside_development_mode(site: Path) -> None:
 
 
 def test_mail_transport_requires_its_host_or_function(site: Path) -> None:
-    """Transport smtp without a host, or method without a function, is refused (C-67, C-65)."""
+    """A transport without its host or its function is refused (C-64, C-65, C-67, O-50)."""
     assert "FW_SMTP_HOST" in only_problem(site, FW_MAIL_TRANSPORT="smtp")
     assert "FW_SMTP_HOST" in only_problem(site, FW_MAIL_TRANSPORT="smtp", FW_SMTP_HOST="")
     assert "FW_MAIL_METHOD" in only_problem(site, FW_MAIL_TRANSPORT="method")

@@ -31,6 +31,7 @@ def test_process_count_is_one_by_default(tmp_path: Path) -> None:
 
 
 def test_process_configuration_has_its_share_of_the_limits(tmp_path: Path) -> None:
+    """B-235."""
     config = config_of(
         tmp_path,
         web={"maxRequests": 100},
@@ -77,6 +78,7 @@ def test_process_count_auto_is_the_cores_within_the_limits(
 
 @pytest.mark.parametrize("value", [0, 65, -1, 1.5, True, None, "2", "all"])
 def test_process_count_refuses_other_values(tmp_path: Path, value: object) -> None:
+    """C-43."""
     with pytest.raises(ConfigurationError) as refused:
         config_of(tmp_path, ops={"processes": value})
     assert 'ops.processes must be a whole number from 1 to 64, or "auto"' in str(refused.value)

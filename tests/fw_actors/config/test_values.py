@@ -205,6 +205,7 @@ def test_argon2_is_memory_time_and_parallelism(text: str, expected: Argon2) -> N
      "19456,17,1",      "136,1,17", "-1,1,1", "1e3,1,1", ""],
 )  # fmt: skip
 def test_argon2_refuses_other_costs(text: str) -> None:
+    """C-62."""
     refuses(parsing.argon2, text)
 
 

@@ -54,7 +54,7 @@ REFUSED: list[tuple[Body, str]] = [
 
 @pytest.mark.parametrize(("body", "says"), REFUSED)
 def test_registry_refuses_declaration_beyond_store_limits(body: Body, says: str) -> None:
-    """The problem names file, class and field, like every mistake of a declaration."""
+    """The problem names file, class and field, like every mistake of a declaration (D-169)."""
     with pytest.raises(ConfigurationError) as refusal:
         Registry([declare(body)], ())
     (problem,) = refusal.value.problems

@@ -109,6 +109,7 @@ def ids(rows: list[tuple[Any, ...]]) -> list[str]:
 
 @pytest.mark.parametrize(("field", "given", "held"), TAKEN, ids=ids(TAKEN))
 def test_field_accepts_and_normalises_values_of_type(field: Field, given: Any, held: Any) -> None:
+    """D-54, D-56."""
     found = field.accept(given)
     assert (found, type(found)) == (held, type(held))
 
@@ -161,7 +162,7 @@ def test_field_refuses_wrong_type_with_shape_error(field: Field, value: Any) -> 
 
 @pytest.mark.parametrize(("field", "value"), OUT_OF_RANGE, ids=ids(OUT_OF_RANGE))
 def test_field_refuses_out_of_range_value_and_names_field(field: Field, value: Any) -> None:
-    """A value out of range is 422 with `extra.field` (D-61)."""
+    """A value out of range is 422 with `extra.field` (D-61, D-57)."""
     field.name = "the_field"
     with pytest.raises(ValidationError) as refusal:
         field.accept(value)

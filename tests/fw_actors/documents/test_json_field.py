@@ -55,7 +55,7 @@ def test_json_field_refuses_unstorable_value(value: Any) -> None:
 
 
 def test_json_field_accepts_tabs_and_line_breaks() -> None:
-    """Tab and line breaks pass in Text and JSON fields (D-64)."""
+    """Tab and line breaks pass in Text and JSON fields (D-64, H-13)."""
     assert FIELD.accept({"a": "x\ty\r\n"}) == {"a": "x\ty\r\n"}
 
 

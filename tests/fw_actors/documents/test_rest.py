@@ -316,7 +316,7 @@ async def long_orders(desk: ShopSite, count: int) -> None:
 async def test_rest_list_refuses_oversized_answer_before_reading_texts(
     desk: ShopSite,
 ) -> None:
-    """Without the limit, 500 rows with a megabyte of text would be half a gigabyte."""
+    """Without the limit, 500 rows with a megabyte of text would be half a gigabyte (D-18)."""
     await long_orders(desk, 9)
     given: list[Any] = []
 

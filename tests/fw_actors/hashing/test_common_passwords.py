@@ -21,7 +21,7 @@ def test_common_passwords_are_ten_thousand_casefolded_words() -> None:
     "password", ["password", "12345678", "qwertyuiop", "Password1", "TRUSTNO1", "iloveyou"]
 )
 async def test_hasher_refuses_common_passwords_if_configured(password: str) -> None:
-    """The policy is applied where hashing happens (A-130, A-135)."""
+    """The policy is applied where hashing happens (A-130, A-135, C-29)."""
     cheap, entropy = Argon2(64, 1, 1), SeededEntropy(1)
     strict = Hasher(cheap, 8, entropy, refuse_common=True, inline=True)
     with pytest.raises(PasswordPolicyError) as outside:

@@ -99,6 +99,7 @@ async def field(site: Site, name: str) -> list[object]:
 
 
 async def test_data_migrations_run_once_each_in_order(open_app: OpenApp) -> None:
+    """D-174."""
     async with open_app(APP) as site:
         await fill(site)
         assert await ran(site) == []

@@ -101,6 +101,7 @@ def test_is_public_separates_public_addresses(address: str, expected: bool) -> N
 
 @pytest.mark.parametrize(("address", "_"), PUBLIC)
 def test_policy_allows_all_but_link_local_addresses_by_default(address: str, _: bool) -> None:
+    """B-151."""
     assert (ALLOW_ALL.refusal(address) is None) is not is_link_local(address)
     assert not ALLOW_ALL.refuses_own_machine(address, 80)
 

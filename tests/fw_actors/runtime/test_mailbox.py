@@ -191,6 +191,7 @@ async def test_overflow_refuse_refuses_at_once(runtime: Runtime, nursery: trio.N
 async def test_overflow_drop_oldest_fails_the_oldest_asker(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
+    """R-33."""
     diary: list[Any] = []
     refused: list[int] = []
 

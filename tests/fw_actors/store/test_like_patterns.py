@@ -122,7 +122,7 @@ def test_like_long_is_interruptible_within_single_text() -> None:
 
 
 def test_like_long_checks_are_bounded_by_text_length() -> None:
-    """Cost is counted in time checks: one per 20,000 characters, for any pattern."""
+    """Cost is counted in time checks: one per 20,000 characters, for any pattern (D-38)."""
     for pattern in ("%" + "a" * 990 + "b%", "%a%" * 300 + "b%", "%" + "a_" * 400 + "b%"):
         checks: list[int] = []
         assert like_long(lambda checks=checks: checks.append(1), pattern, "a" * 100_000) is False  # type: ignore[misc]

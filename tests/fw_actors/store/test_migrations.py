@@ -173,6 +173,7 @@ async def test_failed_migration_step_rolls_back_earlier_steps(open_store: OpenSt
 async def test_database_of_newer_version_is_refused_with_both_versions(
     open_store: OpenStore,
 ) -> None:
+    """O-18."""
     async with open_store(inline=True) as store:
         await store.write(lambda tx: migrate(tx, ENTROPY, WITH_COLOUR))
     newest = FIRST_VERSION + len(STEPS)

@@ -159,6 +159,7 @@ async def test_open_sqlite_names_read_only_file_system(
 async def test_sqlite_files_and_folder_are_private_to_owner(
     path: Path, open_store: OpenStore
 ) -> None:
+    """O-23."""
     async with open_store():
         assert path.parent.stat().st_mode & 0o777 == 0o700
         modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
@@ -168,7 +169,7 @@ async def test_sqlite_files_and_folder_are_private_to_owner(
 async def test_group_commit_syncs_durable_writes_only(
     open_store: OpenStore,
 ) -> None:
-    """Architecture, The store: `synchronous=FULL`; a lease may do with less (`Store.write`)."""
+    """`synchronous=FULL`; a lease may do with less (O-16)."""
     full, normal = 2, 1
     gate, inside = threading.Event(), threading.Event()
 

@@ -28,6 +28,7 @@ def test_check_integrity_finds_no_fault_in_intact_file(file: Path) -> None:
 
 
 def test_check_integrity_reports_damaged_pages(file: Path) -> None:
+    """O-144."""
     content = bytearray(file.read_bytes())
     content[4096 * 3 : 4096 * 6] = b"\xff" * 4096 * 3
     file.write_bytes(content)

@@ -65,7 +65,7 @@ async def test_concurrent_callers_get_own_answers(threaded: Store) -> None:
 async def test_store_runs_function_once_and_undoes_failures_alone(
     threaded: Store,
 ) -> None:
-    """Architecture, The store: no `fn` is ever run twice."""
+    """Architecture, The store: no `fn` is ever run twice (O-12)."""
     ran: list[str] = []
 
     async def caller(name: str, fails: bool) -> None:
@@ -120,6 +120,7 @@ async def test_write_cancelled_while_running_commits_and_returns(
 
 
 async def test_full_write_queue_refuses_immediately(open_store: OpenStore) -> None:
+    """O-15."""
     gate = TransactionGate()
     async with open_store(max_waiting_writes=1) as store, trio.open_nursery() as nursery:
         nursery.start_soon(store.write, gate)

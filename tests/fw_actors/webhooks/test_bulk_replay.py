@@ -206,6 +206,7 @@ async def test_bulk_replay_late_result_does_not_end_next_run(
 
 
 async def test_bulk_replay_refuses_second_run_in_progress(bulk: ScriptedBulkReplays) -> None:
+    """B-258."""
     await bulk.failed(1)
     await bulk.begin()
     with pytest.raises(ConflictError, match="started by boss"):

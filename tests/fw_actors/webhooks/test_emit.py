@@ -85,7 +85,7 @@ async def test_emit_copies_data_at_call(site: VirtualSite) -> None:
 
 
 async def test_emit_does_not_redact_custom_data(site: VirtualSite) -> None:
-    """`data` is an object, and not redacted (B-76)."""
+    """`data` is an object, and not redacted (B-76, B-103)."""
     await site.subscribe()
     await site.do(lambda fw: fw.webhooks.emit("note.shared", {"password": "x"}))
     assert (await site.deliveries())[0]["payload"]["data"] == {"password": "x"}

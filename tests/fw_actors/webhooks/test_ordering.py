@@ -141,6 +141,7 @@ async def test_ordered_claims_never_overlap_across_processes(site: VirtualSite, 
 
 @both_stores
 async def test_ordered_claim_parks_followers_of_leased_delivery(site: VirtualSite) -> None:
+    """B-325."""
     webhook = await site.subscribe(ordering="document")
     first, *_ = await emit(site, *["a"] * 300)
     [other] = await emit(site, "b")
@@ -163,6 +164,7 @@ async def test_events_without_document_have_no_order(site: VirtualSite) -> None:
 
 @both_stores
 async def test_ordering_survives_rename_and_deletion_of_document(site: VirtualSite) -> None:
+    """B-321."""
     await site.watch("Customer", "on_insert", "on_update", "on_trash", ordering="document")
 
     def save(fw: Any) -> None:
@@ -184,6 +186,7 @@ async def test_ordering_survives_rename_and_deletion_of_document(site: VirtualSi
 
 
 async def test_replay_is_queued_behind_waiting_delivery(site: VirtualSite) -> None:
+    """B-324."""
     await site.subscribe(ordering="document")
     process = ClaimingProcess(site)
     a1, a2 = await emit(site, "a", "a")
@@ -208,6 +211,7 @@ async def test_release_keeps_position_in_order(site: VirtualSite) -> None:
 
 @both_stores
 async def test_ordering_switched_off_releases_waiting_deliveries(site: VirtualSite) -> None:
+    """B-322."""
     webhook = await site.subscribe(ordering="document")
     names = await emit(site, *["a"] * 5)
     process = ClaimingProcess(site)

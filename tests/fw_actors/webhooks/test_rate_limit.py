@@ -101,6 +101,7 @@ async def test_rate_limit_change_applies_while_running(site: VirtualSite) -> Non
 
 
 async def test_rate_limit_leaves_other_webhooks_unlimited(site: VirtualSite) -> None:
+    """B-311."""
     await site.subscribe(rate_limit=1)
     await emit(site, 50)
     await trio.sleep(1)

@@ -28,7 +28,7 @@ async def deliveries(site: VirtualSite) -> ScriptedDeliveries:
 async def test_replay_restarts_final_delivery_with_same_id_and_body(
     deliveries: ScriptedDeliveries, kinds: list[str], previous: str
 ) -> None:
-    """Sent or Failed begins fresh attempts; id and body are kept (B-251)."""
+    """Sent or Failed begins fresh attempts; id and body are kept (B-251, B-122)."""
     delivery = await deliveries.ended(*kinds, max_attempts=3)
     before = await deliveries.row()
     assert before["status"] == previous

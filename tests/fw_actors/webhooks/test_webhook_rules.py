@@ -105,7 +105,7 @@ BAD: list[tuple[dict[str, Any], str]] = [  # fields, the field of the refusal
 
 
 async def test_webhook_refusal_names_its_field(site: VirtualSite) -> None:
-    """A refusal names its field in `extra.field` (H-63)."""
+    """A refusal names its field in `extra.field` (H-63, B-15, B-17)."""
 
     def work(fw: Any) -> None:
         for fields, field in BAD:
@@ -146,7 +146,7 @@ async def test_webhook_rules_apply_to_save_and_db_set(site: VirtualSite) -> None
 
 
 async def test_http_url_requires_development_mode(tmp_path: Path) -> None:
-    """https is required outside development mode, except for a loopback address (B-12)."""
+    """https is required outside development mode, except for a loopback address (B-12, C-57)."""
     async with open_virtual_site(tmp_path, mode="development") as site:
         name = await site.subscribe(url="http://receiver.test/")
     async with open_virtual_site(tmp_path) as site:

@@ -130,6 +130,7 @@ PLAIN = ["event", "user", "monkey", "keyboard", "tokens_left", "inside", "webhoo
 @pytest.mark.parametrize("name", SECRET)
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_log_scrubs_fields_with_secret_names_at_any_depth(name: str, style: str) -> None:
+    """O-103."""
     log = WrittenLog(style)
     fields: dict[str, Any] = {name: "hunter2", "deep": {"list": [{name: ["hunter2"]}]}}
     log.logger.info("x", **fields)
@@ -166,6 +167,7 @@ def test_log_shows_links_in_mail_sent_of_transport_log_only(
     ],
 )
 def test_log_level_applies_to_standard_library_loggers(level: str, written: list[str]) -> None:
+    """C-61."""
     log = WrittenLog(level=level)
     for logger in (log.logger, logging.getLogger("some.library")):
         for name in ("debug", "info", "warning", "error"):
@@ -259,7 +261,7 @@ def test_log_entry_has_bound_fields_and_context_variables() -> None:
 def test_uncaught_failure_of_thread_or_finaliser_is_logged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Python would print it on stderr, in another form and with its secrets."""
+    """Python would print it on stderr, in another form and with its secrets (O-104)."""
 
     class BadFinaliser:
         def __del__(self) -> None:

@@ -108,6 +108,7 @@ def worker(pid: int = 7, *, ready: bool | None = True, **changes: object) -> Wor
     ],
 )
 def test_doctor_describes_a_worker(found: WorkerFacts, level: Level, text: str) -> None:
+    """O-325."""
     section = evaluate_service(ServiceFacts(STOPPED, "1.0", (), (), workers=(found,)))
     assert any(text in each for each in section.texts(level))
     assert section.facts["workers"] == 1

@@ -28,6 +28,7 @@ async def test_page_is_html_under_a_strict_policy(client: AppClient, path: str) 
 
 @pytest.mark.parametrize("path", PAGES)
 async def test_page_has_no_inline_script_or_style(client: AppClient, path: str) -> None:
+    """H-153."""
     text = (await client.ask("GET", path)).body.decode()
     assert "<style" not in text
     assert not re.search(r"\sstyle=|\son[a-z]+=", text)

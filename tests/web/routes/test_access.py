@@ -109,7 +109,7 @@ async def test_sign_in_cookie_is_secure_by_policy_or_url(
 async def test_sign_in_makes_no_attempt_of_a_malformed_body(
     client: AppClient, gateway: FakeGateway, body: object, field: str | None
 ) -> None:
-    """A malformed request moves no counter (H-16)."""
+    """A malformed request moves no counter (H-16, A-34)."""
     reply = await client.ask("POST", "/api/login", body)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
     assert reply.error.get("extra", {}).get("field") == field
@@ -136,6 +136,7 @@ async def test_sign_in_of_a_locked_identifier_has_retry_after(
 async def test_sign_out_ends_the_session_and_clears_the_cookie(
     client: AppClient, gateway: FakeGateway
 ) -> None:
+    """A-161."""
     bodies: tuple[object, ...] = ({}, None)
     for body in bodies:
         reply = await client.ask("POST", "/api/logout", body, sid=SID)

@@ -39,6 +39,7 @@ async def test_forgot_password_passes_on_text_and_address(
 
 
 async def test_token_returns_the_purpose_of_a_link(client: AppClient) -> None:
+    """A-219."""
     reply = await client.ask("POST", "/api/auth/token", {"token": TOKEN})
     assert reply.json == {
         "kind": "recovery",
@@ -51,7 +52,7 @@ async def test_token_returns_the_purpose_of_a_link(client: AppClient) -> None:
 async def test_reset_and_acceptance_pass_on_token_password_and_name(
     client: AppClient, gateway: FakeGateway
 ) -> None:
-    """A password is taken as it is, control characters and all (H-14)."""
+    """A password is taken as it is, control characters and all (H-14, A-220)."""
     odd = {"token": TOKEN, "password": " \t\x07odd "}
     await client.ask("POST", "/api/auth/reset-password", odd)
     reply = await client.ask("POST", "/api/auth/accept-invite", {**odd, "fullName": "Ann"})

@@ -208,6 +208,7 @@ def test_doctor_advises_to_lower_only_a_cost_that_can_be_lower(cost: Argon2, adv
 
 
 def test_doctor_counts_outdated_password_hashes() -> None:
+    """O-141."""
     costs = StoredCosts.of({DEFAULT: 3, Argon2(8, 1, 1): 2})
     section = evaluate_sign_in(SignInFacts(1, 0, 30.0, costs=costs), NO_DEMO, DEFAULT)
     assert [f.text for f in section.findings if "2 of 5" in f.text]
