@@ -73,14 +73,14 @@ class UserPermission(DocType, name="User Permission", naming="random"):
     """One document that a user may see. Rows of one user and DocType add up.
 
     A user with any row is scoped: for each DocType in `allow`, the user can access only the
-    documents that the rows name and the documents that link to these. Webhook and Webhook Delivery
-    are inaccessible.
+    documents that the rows name and the documents that link to these. Webhook, Webhook Delivery,
+    Version, Audit Event, Email Delivery and Error Log are inaccessible.
     """
 
     unique_together = (("allow", "for_value", "user"),)
 
     user = Link(options="User", required=True, description="The user who is limited.")
-    allow = Data(required=True, description="A DocType.")
+    allow = Data(required=True, description="The DocType of the document.")
     for_value = Data(
         required=True, description="The name of a document of that DocType which the user may see."
     )
@@ -89,7 +89,7 @@ class UserPermission(DocType, name="User Permission", naming="random"):
 class APIKey(DocType, name="API Key", naming="given"):
     """Created only by `core.services.api_keys.createMyAPIKey` and `fw key create`.
 
-    Its name is the key's public part. If a System Manager deletes a key, it ends at once.
+    If a System Manager deletes a key, it ends at once.
     """
 
     service_columns: ClassVar = ("last_used",)
@@ -102,7 +102,7 @@ class APIKey(DocType, name="API Key", naming="given"):
     )
     label = Data(required=True, read_only=True, description="Purpose of the key.")
     expires = Datetime(read_only=True, description="When the key ends; empty: never.")
-    last_used = Datetime(read_only=True, description="The last use, to the minute.")
+    last_used = Datetime(read_only=True, description="When it was last used, to the minute.")
 
 
 class AuditEvent(DocType, name="Audit Event", naming="random", read_only=True):
@@ -170,7 +170,10 @@ DEFAULT_MAX_ATTEMPTS = 6  # B-27
 
 
 class Webhook(DocType, naming="given"):
-    """A receiver's subscription to events, with its secret. For System Managers without scopes."""
+    """A receiver's subscription to events, with its secret.
+
+    Only System Managers without access scopes have permissions on it.
+    """
 
     service_columns: ClassVar = ("paused_since", "paused_until")
     # The last delivery that a deleted Webhook of the same name has left: neither it nor an earlier
@@ -195,10 +198,10 @@ class Webhook(DocType, naming="given"):
     )
     webhook_doctype = Data(description="The DocType, for event type Document.")
     on_insert = Check(description="Send `doc.on_insert` when a document is inserted.")
-    on_update = Check(description="Send `doc.on_update` when it is saved.")
-    on_submit = Check(description="Send `doc.on_submit` when it is submitted.")
-    on_cancel = Check(description="Send `doc.on_cancel` when it is cancelled.")
-    on_trash = Check(description="Send `doc.on_trash` when it is deleted.")
+    on_update = Check(description="Send `doc.on_update` when a document is saved.")
+    on_submit = Check(description="Send `doc.on_submit` when a document is submitted.")
+    on_cancel = Check(description="Send `doc.on_cancel` when a document is cancelled.")
+    on_trash = Check(description="Send `doc.on_trash` when a document is deleted.")
     custom_event = Data(description="The name of the event, for event type Custom.")
     secret = Vault(required=True, description="Signs the requests; never shown.")
     old_secret = Vault(read_only=True, description="Signs as well, until `old_secret_until`.")
@@ -212,7 +215,7 @@ class Webhook(DocType, naming="given"):
         required=True,
         minimum=1,
         maximum=MAX_TIMEOUT,
-        description="Seconds until an attempt without an answer ends.",
+        description="The time limit of an attempt, in seconds.",
     )
     max_attempts = Int(
         default=DEFAULT_MAX_ATTEMPTS,

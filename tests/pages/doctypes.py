@@ -30,7 +30,7 @@ _HEAD: Final = (
 )
 _SENT: Final = {
     "on_insert": "a document is inserted",
-    "on_update": "a draft is saved, or a field of a submitted document changes",
+    "on_update": "a draft is saved, or an `allow_on_submit` field of a submitted document changes",
     "on_submit": "a document is submitted",
     "on_cancel": "a document is cancelled",
     "on_trash": "a document is deleted",
@@ -44,6 +44,7 @@ _NAMINGS: Final = {
     "given": "given by the user who creates it; random if none is given",
     "random": "random",
 }
+_NAMES: Final = {"API Key": "the public part of the key"}
 
 
 def doctypes() -> str:
@@ -86,7 +87,7 @@ def _paragraphs(cls: type) -> Iterator[str]:
 def _facts(meta: Meta) -> str:
     if meta.child:
         return "Its rows are part of their parent's document."
-    name = f"Name: {_NAMINGS[meta.naming.kind]}."
+    name = f"Name: {_NAMES.get(meta.name) or _NAMINGS[meta.naming.kind]}."
     written = "Written by the service only. " if meta.read_only else ""
     if meta.name in UNWATCHABLE:
         return f"{name} {written}No Webhook can watch it."
@@ -114,7 +115,7 @@ def _limits(field: Field) -> Iterator[str]:
     if isinstance(field, Select):
         yield " or ".join(f"`{option}`" for option in field.options)
     if isinstance(field, Int) and field.minimum is not None:
-        yield f"{field.minimum} to {field.maximum}"
+        yield f"{field.minimum} to {field.maximum:,}"
     if field.length is not None and not isinstance(field, Link):
         yield f"at most {field.length:,} characters"
     for word in ("required", "unique", "read_only"):
