@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fw_cli.conftest import CommandLine
+from tests.fw_cli.webhook_kit import make_hook
 from tests.postgres_cluster import PostgresCluster
 
 USER = ("user", "add", "ada", "--email", "ada@x.test", "--password-stdin")
@@ -30,6 +31,20 @@ def test_backup_put_in_place_restores_its_moment(fw: CommandLine) -> None:
         file.unlink()
     (fw.folder / "copy.db").rename(fw.folder / "data" / "fw.db")
     assert users(fw) == ["ada"]
+
+
+def test_backup_contains_queued_deliveries(fw: CommandLine) -> None:
+    """O-152: the service that opens the restored store claims their jobs."""
+    make_hook(fw, "https://receiver.test/")
+    fw.done("webhooks", "emit", "a.b")
+    fw.done("backup", "copy.db")
+    for file in (fw.folder / "data").glob("fw.db*"):
+        file.unlink()
+    (fw.folder / "copy.db").rename(fw.folder / "data" / "fw.db")
+    assert [row["status"] for row in fw.json("webhooks", "list", "--json")] == ["Queued"]
+    assert {row["queue"]: row["ready"] for row in fw.json("jobs", "stats", "--json")} == {
+        "webhook": 1, "mail": 0, "app": 0,
+    }  # fmt: skip
 
 
 def test_backup_requires_database_and_new_file(fw: CommandLine) -> None:

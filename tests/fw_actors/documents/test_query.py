@@ -107,7 +107,7 @@ BAD_FILTERS: list[Any] = [
 
 
 async def test_invalid_filter_is_a_bad_request(shelf: ShopSite) -> None:
-    """Password and Vault fields are neither filtered nor sorted by (D-34, D-33)."""
+    """Password and Vault fields are neither filtered nor sorted by (D-33, D-34, D-36)."""
     for filters in BAD_FILTERS:
         with pytest.raises(BadRequestError):
             pytest.fail(f"{filters} found {await names(shelf, filters)}")
@@ -117,6 +117,12 @@ async def test_refused_range_states_the_number_of_values(shelf: ShopSite) -> Non
     """`between` takes a list of two values (D-30); a list of one is a list too."""
     with pytest.raises(BadRequestError, match=r"^between must have a list of two values"):
         await names(shelf, [["count", "between", [1]]])
+
+
+async def test_refused_null_states_its_operators(shelf: ShopSite) -> None:
+    """D-36: it named only `is null`, although `=` and `!=` take null too."""
+    with pytest.raises(BadRequestError, match=r'^null must be compared by =, != or "is null"'):
+        await names(shelf, [["count", "<", None]])
 
 
 async def test_filter_value_of_wrong_type_names_column(desk: ShopSite) -> None:

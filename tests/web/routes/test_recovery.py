@@ -32,7 +32,7 @@ async def test_recovery_needs_no_csrf_header_and_no_session(client: AppClient, n
 async def test_forgot_password_passes_on_text_and_address(
     client: AppClient, gateway: FakeGateway, typed: str
 ) -> None:
-    """The response is `{ok: true}` to every well-formed request (A-211)."""
+    """The response is `{ok: true}` to every well-formed request (A-211, A-216)."""
     reply = await client.ask("POST", "/api/auth/forgot-password", {"usr": typed})
     assert reply.json == {"ok": True}
     assert gateway.calls == [("forgot_password", typed, PEER)]
