@@ -84,6 +84,7 @@ async def everything_else(site: VirtualSite) -> list[Any]:
 async def test_rekeying_moves_all_secrets_and_changes_nothing_else(
     tmp_path: Path,
 ) -> None:
+    """C-87, C-88."""
     async with open_virtual_site(tmp_path) as site:
         await fill(site)
         before = await everything_else(site)
