@@ -176,7 +176,7 @@ class AuthenticationError(FwError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The scheme of API keys (RFC 9110 15.5.2); browsers ask for no password because of it."""
+        """The scheme of API keys (RFC 9110 15.5.2), for which browsers ask for no password."""
         return {"WWW-Authenticate": "Bearer"}
 
 
@@ -339,7 +339,7 @@ def query_timeout(seconds: float) -> OverloadedError:
 
 
 def is_query_timeout(error: FwError) -> bool:
-    """Return whether a query took too long. It would do so again: it is no state of the store."""
+    """Return whether a query took too long; it would again, whatever the store's state."""
     return bool(error.extra.get("reason") == QUERY_TIMEOUT)
 
 

@@ -172,7 +172,7 @@ def email_of(tx: Tx, user: str) -> str:
 
 
 def disabled_account(user: str) -> ConflictError:
-    """Return the error for an act that needs an enabled account."""
+    """Return the error of an operation that requires an enabled account."""
     return ConflictError(f"{user[:140]} is disabled; enable the account first.")
 
 

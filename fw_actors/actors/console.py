@@ -371,7 +371,7 @@ class GatheredAnswers(Protocol):
 
     @property
     def unanswered(self) -> Sequence[int]:
-        """The processes that were asked in vain."""
+        """The processes that did not answer."""
 
     @property
     def restarts(self) -> Mapping[int, int]:

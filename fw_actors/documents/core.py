@@ -244,7 +244,7 @@ class Webhook(DocType, naming="given"):
 
 
 def missing_delivery(name: str) -> NotFoundError:
-    """Return the error for a name of no Webhook Delivery."""
+    """Return the error for a name that no Webhook Delivery has."""
     return NotFoundError(f"There is no Webhook Delivery {name[:140]}.")
 
 

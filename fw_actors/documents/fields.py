@@ -499,8 +499,8 @@ def iso(ms: int) -> str:
 
 
 def iso_or_none(ms: Any) -> str | None:
-    """Return a stored time as `iso` does; None without one, and for a value that is no time, which
-    only SQL can have written."""
+    """Return a stored time as `iso` does; None without one, and for a value that is not a time,
+    which only SQL can have written."""
     try:
         return None if ms is None else iso(ms)
     except (TypeError, ValueError, OverflowError, OSError):

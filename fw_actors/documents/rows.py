@@ -113,7 +113,7 @@ def restore(doc: DocType, stored: DocType) -> None:
 
 
 def delete(documents: Documents, tx: Tx, doc: DocType) -> None:
-    """Delete a document's rows. Raises: ConflictError if they are gone."""
+    """Delete a document's rows. Raises: ConflictError if they were deleted before."""
     parent = str(doc.name)
     for table_rows in _all_rows(documents, tx, doc, parent):
         table_rows.delete(tx, parent, doc.doctype)

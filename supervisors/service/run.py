@@ -140,7 +140,7 @@ async def serve(
     lock: ServeLock | None = None,
     pid_file: OwnPidFile | None = None,
 ) -> None:
-    """Serve a site until SIGTERM or SIGINT; returns after a graceful stop.
+    """Serve a site until SIGTERM, SIGINT or SIGHUP; returns after a graceful stop.
 
     `lock` and `pid_file` are the site's, if `open_service` needs them.
 
