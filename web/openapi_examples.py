@@ -97,8 +97,8 @@ PARAMETERS: Final[Mapping[str, Any]] = MappingProxyType(
         "doctype": "Webhook",
         "name": "3f9c1a7b2e",
         "modified": _VERSION,
-        "fields": '["name", "title"]',
-        "filters": '[["enabled", "=", 1]]',
+        "fields": '["name", "modified"]',  # what every DocType has
+        "filters": '[["creation", ">", "2026-01-02T03:04:05.678Z"]]',
         "order_by": "creation desc",
         "limit": 20,
         "start": 0,

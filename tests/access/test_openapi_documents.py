@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -207,6 +207,30 @@ async def test_openapi_says_what_fields_mean(site: HttpSite) -> None:
     for kind in ("shown", "listed", "inserted", "saved"):
         fields = schemas[f"Webhook.{kind}"]["properties"]
         assert [name for name in fields if "description" not in fields[name]] == []
+
+
+async def test_openapi_example_of_each_list_is_answered(site: HttpSite) -> None:
+    """H-107: whoever tries an operation begins with its example."""
+    boss = await reader(site, "System Manager")
+    rules = [path for path in boss.document["paths"] if path.startswith("/api/resource/")]
+    lists = [path for path in rules if path.count("/") == 3 and "{" not in path]
+    assert len(lists) > 10
+    for path in lists:
+        parameters = boss.operation("GET", path)["parameters"]
+        query = urlencode({each["name"]: each["example"] for each in parameters})
+        assert (await boss.ask("GET", f"{path}?{query}")).status == 200, path
+
+
+async def test_openapi_leaves_out_what_no_one_may_do(site: HttpSite) -> None:
+    """H-106: an API key is created by its operation, and never changed or renamed."""
+    boss = await reader(site, "System Manager")
+    keys = "/api/resource/API%20Key"
+    offered = {
+        path.removeprefix(keys): set(verbs)
+        for path, verbs in boss.document["paths"].items()
+        if path.startswith(keys)
+    }
+    assert offered == {"": {"get"}, "/{name}": {"get", "delete"}, "/{name}/export": {"get"}}
 
 
 async def test_openapi_document_is_complete(site: HttpSite) -> None:
