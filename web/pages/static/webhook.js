@@ -94,7 +94,7 @@ document.getElementById("rotate-secret")?.addEventListener("click", async () => 
     title: "Rotate the signing secret?",
     text: hours
       ? `A new secret signs from now on, and the old one beside it for ${overlap.selectedOptions[0].text}. By then the receiver must know the new one.`
-      : "A new secret signs from now on. The receiver refuses requests until it knows the new one.",
+      : "A new secret signs from now on. Deliveries that the receiver refuses until it knows the new one fail, and need a replay.",
     ok: "Rotate",
     danger: hours === 0,
     work: async () => {
