@@ -211,6 +211,11 @@ def test_http_page_says_what_each_field_means_and_shows_each_request() -> None:
     assert [part.splitlines()[0] for part in bodies if '```json title="Example"' not in part] == []
 
 
+def test_http_page_states_the_defaults_of_optional_fields() -> None:
+    row = "| `overlap` | integer, optional, default 0 |"
+    assert row in http_reference().partition("webhooks.rotate")[2]
+
+
 def test_http_page_has_every_operation_and_error() -> None:
     page = http_reference()
     paths = api_routes(NO_GATEWAY, SITE, HealthRoutes(NO_GATEWAY, RequestMetrics()))

@@ -148,6 +148,8 @@ def _fields(schema: Mapping[str, Any] | None) -> Iterator[str]:
         kind = _kind(each)
         if name not in shape.get("required", ()) and (is_request or "default" not in each):
             kind += ", optional" if is_request else ", may be absent"
+        if is_request and each.get("default") not in (None, ""):
+            kind += f", default {json.dumps(each['default'])}"
         yield f"| `{name}` | {kind} | {plain(meaning(shape['title'], name) or '')} |"
 
 
