@@ -49,6 +49,8 @@ PAGES: Final = MappingProxyType(
     {LinkKind.RECOVERY: "reset-password", LinkKind.INVITATION: "accept-invite"}
 )
 
+_BEFORE_TOKEN: Final = "#token="
+
 
 @dataclass(frozen=True, slots=True)
 class MintedLink:
@@ -68,6 +70,7 @@ _COLUMNS: Final = ("hash", "kind", "user", "created", "expires")
 _INSERT: Final = Statement(sa.insert(TOKEN).values({n: sa.bindparam(n) for n in _COLUMNS}))
 _END_OLDER: Final = Statement(sa.delete(TOKEN).where(_T.user == _USER, _T.kind == _KIND))
 _END: Final = Statement(sa.delete(TOKEN).where(_T.user == _USER))
+_REVOKE: Final = Statement(sa.delete(TOKEN).where(_T.hash == sa.bindparam("hash")))
 _SPEND: Final = Statement(
     sa.update(TOKEN)
     .where(_GOOD, _T.kind == _KIND)
@@ -113,7 +116,7 @@ class Links:
         tx.run(
             _INSERT, hash=digest(token), kind=kind.value, user=user, created=tx.now, expires=expires
         )
-        return MintedLink(f"{self._base_url}/{PAGES[kind]}#token={token}", expires)
+        return MintedLink(f"{self._base_url}/{PAGES[kind]}{_BEFORE_TOKEN}{token}", expires)
 
     def facts(self, tx: Tx, token: str) -> LinkFacts:
         """Return the details of a valid token without spending it.
@@ -137,6 +140,11 @@ def spend(tx: Tx, kind: LinkKind, token: str) -> str:
     if user is None:
         raise InvalidTokenError
     return user
+
+
+def revoke(tx: Tx, url: str) -> None:
+    """End one link, whoever has it; a later one of its user stays."""
+    tx.run(_REVOKE, hash=digest(url.partition(_BEFORE_TOKEN)[2]))
 
 
 def end(tx: Tx, user: str) -> None:

@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from fw_actors.access.accounts import lock_account
+from fw_actors.access.links import revoke
 from fw_actors.actors.metrics import Counter
 from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, worker_mailbox
 from fw_actors.mail import MailFault, MailMessage, Transport
@@ -55,6 +56,7 @@ class Mailer(QueueWorker):
     async def carry_out(self, job: LeasedJob) -> None:
         """Prepare a message, send it, and record it as sent."""
         began = trio.current_time()
+        message: MailMessage | None = None
         try:
             message = await self._store.write(lambda tx: self._prepare(tx, job))
             if message is None:
@@ -66,6 +68,8 @@ class Mailer(QueueWorker):
                 f"timeout: the message was not accepted within {MAIL_SECONDS:g} s."
             ) from None
         except MailFault as fault:
+            if fault.final and message is not None:
+                await self._end_link(message)
             raise JobFailed(str(fault), final=fault.final) from None
         if await self.settle(job, lambda tx: self._composer.sent(tx, job)):
             self.context.log.info(
@@ -75,6 +79,13 @@ class Mailer(QueueWorker):
                 attempt=job.attempts + 1,
                 duration_ms=round((trio.current_time() - began) * MS_PER_SECOND),
             )
+
+    async def _end_link(self, message: MailMessage) -> None:
+        """End the link of a message that was refused for good (A-197): a server may have kept or
+        forwarded what it refused, and nobody waits for the link."""
+        link = message.link
+        if link is not None:
+            await self._store.write(lambda tx: revoke(tx, link))
 
     def _prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
         """Renew the lease first: a worker that lost it must not end the current holder's link."""

@@ -199,8 +199,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a link contains its token in the query",
         _LINKS,
-        "#token={token}",
-        "?token={token}",
+        '_BEFORE_TOKEN: Final = "#token="',
+        '_BEFORE_TOKEN: Final = "?token="',
         "tests/access/test_link_fragment.py::test_link_has_its_token_in_the_fragment_only",
     ),
     Mutation(

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from trio.testing import MockClock
 
 from fw_actors.access.links import LinkKind
-from fw_actors.errors import OverloadedError
+from fw_actors.errors import InvalidTokenError, OverloadedError
 from fw_actors.mail import FailingWebhook, MailNotSent, MailRefused, Notice, Template
 from tests.mail_kit import ADDRESS, OTHER, MailSite, RecordingTransport, mail_site, token_of
 
@@ -128,6 +128,23 @@ async def test_mail_refusal_is_final(tmp_path: Path, autojump_clock: MockClock) 
         assert (delivery["status"], delivery["attempts"]) == ("Failed", 1)
         assert delivery["error"] == str(refused)
         assert len(site.transport.taken) == 1
+
+
+async def test_final_refusal_of_a_mail_ends_its_link(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A-197: whoever sees the refused mail, such as the operator of a filter, has no link."""
+    refused = MailRefused("message: the mail server answered 550.")
+    async with mail_site(tmp_path, RecordingTransport(outcomes=[BUSY, refused])) as site:
+        await site.add_account("anna")
+        await site.recovery.request_link("anna", ADDRESS)
+        await site.transport.wait(1)
+        assert len(await site.rows("SELECT * FROM fw_token")) == 1
+        await site.transport.wait(2)
+        await trio.sleep(1)
+        assert await site.rows("SELECT * FROM fw_token") == []
+        with pytest.raises(InvalidTokenError):
+            await site.recovery.reset(token_of(site.transport.links()[1]), OTHER, ADDRESS)
 
 
 async def test_mail_transport_defect_reveals_no_secret(
