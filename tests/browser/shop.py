@@ -71,6 +71,7 @@ class Reply(DocType, child=True):
 
     remark = Data()
     text = Text()
+    facts = JSON()
 
 
 class Complaint(DocType, permissions={"Sales": "list read create write"}):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.webhook_kit import HEADERS
+from tests.live_site import LiveSite
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +35,24 @@ def test_table_save_leaves_line_breaks_of_unchanged_rows(page: Page) -> None:
     saved = page.request.get(f"/api/resource/Complaint/{name}").json()["data"]["replies"]
     assert [row["text"] for row in saved[:2]] == [row["text"] for row in rows[:2]]
     assert saved[2]["remark"] == "Changed"
+
+
+def test_table_with_number_that_browsers_change_is_not_saved(page: Page, site: LiveSite) -> None:
+    """H-210: each row is sent; 2^53 + 1 in one of them became 2^53."""
+    rows = [{"remark": "One", "facts": {"id": 1}}, {"remark": "Two"}]
+    made = page.request.post("/api/resource/Complaint", data={"replies": rows}, headers=HEADERS)
+    name = made.json()["data"]["name"]
+    with closing(sqlite3.connect(site.folder / "data" / "fw.db")) as connection, connection:
+        change = "UPDATE doc_reply SET facts = ? WHERE parent = ? AND remark = 'One'"
+        connection.execute(change, ('{"id": 9007199254740993}', name))
+    page.goto(f"/app/Complaint/{name}")
+    page.get_by_label("Remark", exact=True).last.fill("Changed")
+    page.get_by_role("button", name="Save").click()
+    facts = page.get_by_label("Facts").first
+    expect(facts).to_have_accessible_description(re.compile("The browser would change this value"))
+    facts.fill("")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
 
 
 def test_text_beyond_the_length_of_its_field_is_not_cut(page: Page) -> None:

@@ -110,6 +110,25 @@ function isValidJson() {
   return true;
 }
 
+// A changed table is sent whole: a value that nobody changed must not become another one, either.
+function keepsUnchangedCells() {
+  const sent = changes();
+  for (const table of form.querySelectorAll("[data-table]")) {
+    if (!(table.dataset.table in sent)) continue;
+    for (const input of table.querySelectorAll("[data-kind=json], [data-kind=number]")) {
+      if (input.value !== input.defaultValue || keepsValue(input)) continue;
+      showFieldError(input, "The browser would change this value: edit this table by the API.");
+      return false;
+    }
+  }
+  return true;
+}
+
+function keepsValue({ value, dataset }) {
+  if (dataset.kind === "number") return isExact(value);
+  return typeof parsed(value) === "string" || !faultOf(value.trim() || "null"); // no JSON is sent as it is
+}
+
 let initial;
 let leaving = false;
 const changes = () => pick(collect(form), ([key, value]) => !same(value, initial[key]));
@@ -122,7 +141,7 @@ const leave = (path, text) => {
 
 async function save() {
   if (leaving) return; // it is done: the next page is on its way
-  if (!isValidInBrowser(form) || !isValidJson()) return;
+  if (!isValidInBrowser(form) || !isValidJson() || !keepsUnchangedCells()) return;
   const focused = document.activeElement;
   form.inert = true; // what is typed now would not be sent
   try {
