@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar
 import httpx
 
 from fw_client import calls, sync_library
-from fw_client.errors import FwClientError, Unauthenticated
+from fw_client.errors import ApiError, FwClientError, NotReached, Unauthenticated
 from fw_client.models import EndedLogins, UserProfile
 from fw_client.operations import (
     ApiKeyCalls,
@@ -186,16 +186,24 @@ class FwClient:
         """Carry out a call as the client's user; return its result.
 
         A call that is refused because the session has ended is repeated in a new session: a refused
-        call has had no effect.
+        request has had no effect. One before it, whose response was lost, may have had one.
         """
         session = self._session_after(None)
         try:
             return self._send(call, session, self._settings.retries)
-        except Unauthenticated:
+        except Unauthenticated as refused:
             if session is None:
                 raise
-        session = self._session_after(session)
-        return self._send(call, session, self._settings.retries)
+            repeated = refused.repeated
+        try:
+            session = self._session_after(session)
+        except ApiError as error:
+            error.repeated = error.repeated or repeated
+            raise
+        except NotReached as error:
+            error.sent = error.sent or repeated
+            raise
+        return self._send(call, session, self._settings.retries, repeated=repeated)
 
     def _session_after(self, ended: str | None) -> str | None:
         """Return a session other than `ended`; None for a client that has no password."""
@@ -212,10 +220,12 @@ class FwClient:
                 self._session = self._send(call, None, self._settings.retries)
             return self._session
 
-    def _send(self, call: Call[T], session: str | None, policy: RetryPolicy) -> T:
-        """Send the requests of a call until it has its result."""
+    def _send(
+        self, call: Call[T], session: str | None, policy: RetryPolicy, *, repeated: bool = False
+    ) -> T:
+        """Send the requests of a call until it has its result. `repeated`: as in `requests`."""
         request_id = new_request_id()
-        steps = requests(call, policy, fraction, request_id)
+        steps = requests(call, policy, fraction, request_id, repeated=repeated)
         outcome: HttpAnswer | NoAnswer | None = None
         try:
             wait = next(steps)

@@ -56,8 +56,11 @@ class ApiError(FwClientError):
     `status`: the HTTP status. `code`: the service's `error.type`, such as `ConflictError`; empty if
     a proxy has answered. `message`: one sentence for people. `field`: the argument or field at
     fault. `extra`: further facts from the service. `request_id`: the id of the request in the
-    service's log. `retry_after`: the seconds to wait, if the service has named them.
+    service's log. `retry_after`: the seconds to wait, if the service has named them. `repeated`:
+    whether an earlier request of the same call may have been carried out; its response was lost.
     """
+
+    repeated = False
 
     def __init__(
         self,

@@ -85,13 +85,19 @@ The outcome of a sent call is sent into the generator; after a wait, None."""
 
 
 def requests(
-    call: Call[T], policy: RetryPolicy, random: Callable[[], float], request_id: str
+    call: Call[T],
+    policy: RetryPolicy,
+    random: Callable[[], float],
+    request_id: str,
+    *,
+    repeated: bool = False,
 ) -> Requests[T]:
     """Yield requests and waits until a call has its result; return it.
 
+    `repeated`: whether an earlier request of the call may have been carried out.
+
     Raises: ApiError, UnexpectedAnswer, NotReached.
     """
-    repeated = False
     attempt = 0
     while True:
         attempt += 1

@@ -93,6 +93,7 @@ def result(call: Call[T], answer: HttpAnswer, repeated: bool) -> T:
     """
     if answer.status >= 400:
         error = error_of(answer)
+        error.repeated = repeated
         if repeated and error.code in call.done_if_repeated:
             return call.read(None)
         if not error.code and answer.status not in FOREIGN:

@@ -19,6 +19,7 @@ import pytest
 from fw_client import (
     AsyncFwClient,
     FwClient,
+    NotFound,
     NotReached,
     RetryPolicy,
     Unauthenticated,
@@ -48,6 +49,28 @@ def test_client_signs_in_again_after_session_ended() -> None:
     service.live.clear()
     assert ada.profile().name == "ada"
     assert service.sign_ins == 2
+
+
+def test_lost_deletion_counts_as_done_in_a_new_session() -> None:
+    """H-222, H-223: the document was deleted by the request whose response was lost."""
+    gone = {"error": {"type": "NotFoundError", "message": "Gone."}}
+    lost, ended = httpx.ReadTimeout("lost"), httpx.Response(401, json=SIGNED_OUT)
+    service = ScriptedService(lost, ended, httpx.Response(404, json=gone))
+    by_password(service).documents.delete("Note", "a")
+    assert service.sign_ins == 2
+    service = ScriptedService(httpx.Response(401, json=SIGNED_OUT), httpx.Response(404, json=gone))
+    with pytest.raises(NotFound):
+        by_password(service).documents.delete("Note", "a")
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_error_says_whether_an_earlier_request_may_have_been_carried_out(lost: bool) -> None:
+    """H-222: also if the credentials have ended before the repetition."""
+    ended = httpx.Response(401, json=SIGNED_OUT)
+    answers = [httpx.ReadTimeout("lost"), ended] if lost else [ended]
+    with pytest.raises(Unauthenticated) as refused:
+        client(ScriptedService(*answers)).documents.delete("Note", "a")
+    assert refused.value.repeated is lost
 
 
 def test_new_session_refused_raises_unauthenticated() -> None:

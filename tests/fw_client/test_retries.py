@@ -133,8 +133,12 @@ def test_not_found_after_lost_deletion_is_success(first: Any) -> None:
     with pytest.raises(ApiError):
         drive(deletion, UNSENT, gone)
     linked = HttpAnswer(409, {}, b'{"error": {"type": "ConflictError", "message": "Linked."}}')
-    with pytest.raises(ApiError, match="Linked"):
+    with pytest.raises(ApiError, match="Linked") as refused:
         drive(deletion, first, linked)
+    assert refused.value.repeated
+    with pytest.raises(ApiError, match="Linked") as refused:
+        drive(deletion, UNSENT, linked)
+    assert not refused.value.repeated
 
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_seconds": -1}, {"first_seconds": 31}])
