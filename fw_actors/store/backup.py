@@ -324,11 +324,16 @@ def _without_fw(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(
-    command: list[str], environ: Mapping[str, str], stdin: str = "", files: Sequence[int] = ()
+    command: list[str],
+    environ: Mapping[str, str],
+    stdin: str = "",
+    files: Sequence[int] = (),
+    *,
+    may_ignore: str = "",
 ) -> str:
     """Run a program of PostgreSQL, with `stdin` as its input; return its output.
 
-    `files`: descriptors that it inherits.
+    `files`: descriptors that it inherits. `may_ignore`: the one statement that may fail.
 
     Raises: ConfigurationError.
     """
@@ -340,7 +345,7 @@ def _run(
         check=False,
         pass_fds=files,
     )
-    if done.returncode != 0:
+    if done.returncode != 0 and not (may_ignore and _ignored_only(done.stderr, may_ignore)):
         name = Path(command[0]).name
         problems = error_lines(done.stderr) or [f"{name} failed without a message"]
         if any(message in done.stderr for message in _TOO_OLD):
@@ -350,6 +355,13 @@ def _run(
             )
         raise ConfigurationError(problems)
     return done.stdout.decode(errors="replace")
+
+
+def _ignored_only(stderr: bytes, statement: str) -> bool:
+    """Return whether a pg_restore that continues after errors had one, which is of `statement`."""
+    lines = stderr.decode(errors="replace").splitlines()
+    ignored = "pg_restore: warning: errors ignored on restore: 1"
+    return f"Command was: {statement};" in lines and ignored in lines
 
 
 _TOO_OLD: Final = (b"server version mismatch", b"unsupported version (")
@@ -592,22 +604,38 @@ class DatabaseRestore:
             raise
 
     def _restore(self, file: Path, schema: str) -> None:
+        try:
+            self._load(file, schema)
+        except ConfigurationError as error:
+            if not any(_NEW_PARAMETER in problem for problem in error.problems):
+                raise
+            # The first statement has failed, so that nothing was changed.
+            self._load(file, schema, may_ignore=_NEW_PARAMETER)
+        with _connected(self._url) as connection:
+            if not _has_table(connection, "fw_meta"):
+                raise ConfigurationError(
+                    ["The dump is of another program, or of a schema with another name."]
+                )
+
+    def _load(self, file: Path, schema: str, *, may_ignore: str = "") -> None:
+        """Run pg_restore. With `may_ignore` it continues after errors, but only one of this
+        statement counts as success; the caller undoes what a failure leaves."""
         program = _program(self._environ)
         with connection_of(self._url, self._environ) as (arguments, passed, files):
             contents = _run([program, "--list", str(file)], passed).splitlines(keepends=True)
             with _connected(self._url) as connection:
                 present = PresentObjects.of(connection)
             kept = "".join(line for line in contents if not present.includes(line))
-            command = [program, "--no-owner", "--exit-on-error", "--single-transaction"]
+            command = [program, "--no-owner"]
+            command += [] if may_ignore else ["--exit-on-error", "--single-transaction"]
             command += ["--no-publications", "--no-subscriptions", "--use-list=/dev/stdin"]
             command += [f"--exclude-schema={name}" for name in present.schemas if name != schema]
             command += [f"--dbname={arguments}", str(file)]
-            _run(command, passed, kept, files)
-        with _connected(self._url) as connection:
-            if not _has_table(connection, "fw_meta"):
-                raise ConfigurationError(
-                    ["The dump is of another program, or of a schema with another name."]
-                )
+            _run(command, {**passed, "LC_ALL": "C"}, kept, files, may_ignore=may_ignore)
+
+
+_NEW_PARAMETER: Final = "SET transaction_timeout = 0"
+"""The first statement of pg_restore since PostgreSQL 17, which older servers refuse."""
 
 
 @contextmanager

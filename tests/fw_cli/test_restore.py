@@ -828,6 +828,35 @@ def test_restore_of_dump_replaces_all_objects_of_an_app(
         assert connection.execute('SELECT m, p FROM "My Table"').fetchall() == [("good", 3)]
 
 
+# As pg_restore of PostgreSQL 17 and 18 does with a server of 15.
+NEWER_CLIENT = r"""
+error='pg_restore: error: could not execute query: ERROR:  unrecognized configuration parameter'
+printf '%s "transaction_timeout"\nCommand was: SET transaction_timeout = 0;\n' "$error" >&2
+case "$*" in *--exit-on-error*) exit 1;; esac
+/usr/bin/pg_restore "$@"
+printf 'pg_restore: warning: errors ignored on restore: %s\n' "$ERRORS" >&2
+exit 1"""
+
+
+@pytest.mark.parametrize("errors", [1, 2])
+def test_restore_by_newer_client_ignores_only_its_new_parameter(
+    fw: CommandLine, owned: str, errors: int
+) -> None:
+    """C-166, O-151: the image has the programs of 17, and the compose file a server of 15."""
+    fill(fw)
+    fw.done("backup", "copy.dump")
+    fw.done("user", "add", "later", "--email", "later@x.test")
+    put_pg_restore(fw, NEWER_CLIENT.replace("$ERRORS", str(errors)))
+    fw.environ["PATH"] = f"{fw.folder}/programs:/usr/bin:/bin"
+    restore = ("restore", "copy.dump", "--replace", "--yes")
+    if errors == 1:
+        fw.done(*restore)
+        assert names(fw) == ["ann", "bob"]
+    else:
+        assert "errors ignored on restore: 2" in fw.refused(*restore)
+        assert names(fw) == ["ann", "bob", "later"]
+
+
 def test_restore_has_no_time_limit_of_the_account(
     fw: CommandLine, cluster: PostgresCluster, owned: str
 ) -> None:
