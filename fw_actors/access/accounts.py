@@ -4,7 +4,7 @@ Passwords, sessions and links depend on the account's state but are stored in se
 example, no session may be created while the password is being replaced. Therefore every transaction
 that changes one of them locks the account's row before it accesses the other tables.
 
-Built-in roles cannot be renamed, because permissions refer to them by name.
+Roles of the service and of apps cannot be renamed, because permissions refer to them by name.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ _MOVES: Final = tuple(map(_move, _OF_USERS))
 
 
 class AccountRenames(Observer):
-    """Moves the rows of a renamed User to its new name, and refuses to rename built-in roles."""
+    """Moves the rows of a renamed User to its new name, and refuses to rename declared roles."""
 
     doctypes = frozenset({"Role", "User"})
 
@@ -280,7 +280,7 @@ class AccountRenames(Observer):
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Move a renamed User's rows. Raises: ConflictError, and as `claim_identifiers`."""
         if doctype == "Role" and old in self._kept_roles:
-            raise ConflictError(f"{old} is a built-in role and cannot be renamed.")
+            raise ConflictError(f"{old} is a role of the service or an app and cannot be renamed.")
         if doctype == "User":
             delete_identifiers(fw.tx, old)
             claim_identifiers(fw.tx, new, email_of(fw.tx, new))

@@ -77,8 +77,8 @@ async def test_queued_job_runs_as_the_renamed_user(site: VirtualSite) -> None:
 
 @pytest.mark.parametrize("role", ["System Manager", "Event Publisher", "Seller"])
 async def test_role_defined_by_the_site_cannot_be_renamed(site: VirtualSite, role: str) -> None:
-    """Permissions refer to its name: a renamed role would grant nothing, or be made again."""
-    with pytest.raises(ConflictError):
+    """D-105: permissions refer to its name; renamed, it would grant nothing, or be made again."""
+    with pytest.raises(ConflictError, match=f"{role} is a role of the service or an app"):
         await rename(site, "Role", role, "Other")
 
 

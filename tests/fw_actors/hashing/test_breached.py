@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from fw_actors.config import Argon2
-from fw_actors.errors import ConfigurationError, PasswordPolicyError
+from fw_actors.errors import ConfigurationError, OverloadedError, PasswordPolicyError
 from fw_actors.hashing import Hasher
 from fw_actors.hashing.breached import BreachedPasswords
 from fw_actors.runtime import SeededEntropy
@@ -81,6 +81,15 @@ def test_breached_file_malformed_is_refused_at_the_start(
     [problem] = refusal.value.problems
     assert problem.startswith(f"auth.breachedPasswords: {path} {complaint}")
     assert "haveibeenpwned-downloader" in problem
+
+
+def test_breached_search_that_meets_an_invalid_line_is_overload(tmp_path: Path) -> None:
+    """The start checks 65 lines, and the search those that it reads (A-361)."""
+    path = written(tmp_path, "{hash}\n")
+    listed = sorted(LISTED, key=digest)[3]
+    path.write_bytes(path.read_bytes().replace(digest(listed).encode(), b"?" * 40))
+    with pytest.raises(OverloadedError, match="cannot be read now"):
+        BreachedPasswords(path).refuse(listed)
 
 
 def test_breached_password_is_refused_by_the_hasher(tmp_path: Path) -> None:

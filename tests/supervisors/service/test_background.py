@@ -71,6 +71,7 @@ def test_killed_start_names_the_signal(fakes: FakeServices) -> None:
 
 
 def test_slow_start_is_reported_and_continues(fakes: FakeServices, paths: SitePaths) -> None:
+    """The service continues to start (C-124)."""
     with pytest.raises(StillStarting, match="fw status"):
         start(fakes, "never ready", seconds=0.5)
     now = background.status(paths)
@@ -146,6 +147,7 @@ def test_status_shows_the_processes_that_a_killed_supervisor_has_left(paths: Sit
 def test_stop_signals_again_and_then_kills(
     fakes: FakeServices, paths: SitePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """SIGTERM, a second SIGTERM, SIGKILL (C-124)."""
     quick = tuple((number, 0.3) for number in (signal.SIGTERM, signal.SIGTERM))
     monkeypatch.setattr(background, "STOP_STEPS", (*quick, (signal.SIGKILL, 10.0)))
     fakes.ready("ignores the end")

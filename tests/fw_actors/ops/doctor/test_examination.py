@@ -64,7 +64,7 @@ async def test_webhook_facts_count_enabled_retrying_and_recently_failed(site: Vi
 
 
 async def test_webhook_facts_list_misconfigured_enabled_webhooks(tmp_path: Path) -> None:
-    """Lengths other than 24 to 64 bytes pass with a warning in doctor (O-140)."""
+    """Lengths other than 24 to 64 bytes pass with a warning in doctor (B-25, O-140)."""
     async with open_virtual_site(tmp_path, mode="development") as site:
         short = await site.subscribe(secret="x" * 23)
         await site.subscribe(secret="whsec_" + "A" * 32)
