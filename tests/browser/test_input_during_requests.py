@@ -222,7 +222,8 @@ def test_failed_sign_out_shows_message_until_next_try(page: Page, sign_in: SignI
 def test_stopped_replay_keeps_focus_in_its_panel(page: Page, sign_in: SignIn) -> None:
     """H-157: a button that goes takes the focus with it."""
     sign_in("admin")
-    runs = [RUN]
+    filters = [["status", "=", "Failed"], ["error", "is null"], ["code", "is null", False]]
+    runs: list[dict[str, Any]] = [{**RUN, "filters": filters}]
     page.route(
         f"{OPERATION}webhooks.replayProgress", lambda route: route.fulfill(json={"run": runs[0]})
     )
@@ -233,8 +234,12 @@ def test_stopped_replay_keeps_focus_in_its_panel(page: Page, sign_in: SignIn) ->
 
     page.route(f"{OPERATION}webhooks.stopReplay", stop)
     page.goto("/app/Webhook%20Delivery")
+    run = page.locator("#run")
+    expect(run).to_contain_text("Status Failed, Error is null, Code is not null, started by admin")
+    expect(run.locator("[data-count]")).to_have_text("1 of 9")
     page.locator("[data-stop-run]").press("Enter")
     expect(page.locator("[data-close-run]")).to_be_focused()
+    expect(run.locator("[data-count]")).to_have_text("")
     page.keyboard.press("Enter")
     expect(page.locator("#run")).to_be_hidden()
     expect(page.locator("#main")).to_be_focused()

@@ -113,7 +113,7 @@ def _webhook(run: ReplayRun) -> str | None:
 
 def _triples(filters: Sequence[Any]) -> Iterable[tuple[Any, str, Any]]:
     for each in filters:
-        yield each[0], each[1], each[2] if len(each) > 2 else True
+        yield each[0], each[1], each[2] if len(each) > 2 else None
 
 
 def shown_run(fw: Fw, run: ReplayRun, max_count: int) -> ShownRun:
@@ -167,6 +167,9 @@ def _words(fw: Fw, field: Any, operator: str, value: Any) -> str:
     if field == "creation" and operator in _BOUNDS and isinstance(value, str):
         return f"{_BOUNDS[operator]} {value[:19].replace('T', ' ')} UTC"
     name = label_of(field) if isinstance(field, str) else "Any text"
+    if operator == "is null" or value is None:
+        is_null = operator != "!=" and (value is None or value)
+        return f"{name} is {'null' if is_null else 'not null'}"
     if field == "webhook" and operator == "=":
         value = labels_of(fw.tx, [str(value)]).get(str(value), value)
     if field == "error" and operator == "=":

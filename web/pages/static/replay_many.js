@@ -17,10 +17,11 @@ let watchedRun = null; // the id of the run that this page has seen under way
 
 // `["status", "=", "Failed"]` is read as `Status Failed`, with the words of the filters on this page.
 const BOUNDS = { ">=": "since", "<": "until" };
-function conditionText([field, op, value]) {
+function conditionText([field, op, value = null]) {
   if (field === "creation" && op in BOUNDS) return `${BOUNDS[op]} ${new Date(value).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })}`;
   const filter = document.getElementById(`filter-${field}`);
   const name = Array.isArray(field) ? "Any text" : filter?.labels[0].textContent ?? field.slice(0, 1).toUpperCase() + field.slice(1);
+  if (op === "is null" || value === null) return `${name} is ${op !== "!=" && (value ?? true) ? "" : "not "}null`;
   if (field === "error" && op === "=") return `${name} "${sentence(value).replace(/\.$/, "")}"`;
   const chosen = [...filter?.options ?? []].find((option) => option.value === value);
   return `${name}${op === "=" ? "" : ` ${op}`} ${chosen?.textContent ?? value}`;
