@@ -63,11 +63,10 @@ class Replayed(msgspec.Struct, frozen=True):
 
 _W: Final = table_of(Webhook).table.c
 _D: Final = table_of(WebhookDelivery).table.c
-# Locked (PostgreSQL): one of two concurrent replays waits, and finds the status changed.
 _READ: Final = Statement(
-    sa.select(_D.webhook, _D.status, _D.erased, _D.reference_doctype, _D.reference_name)
-    .where(_D.name == sa.bindparam("key"))
-    .with_for_update(key_share=True)
+    sa.select(_D.webhook, _D.status, _D.erased, _D.reference_doctype, _D.reference_name).where(
+        _D.name == sa.bindparam("key")
+    )
 )
 _READ_WEBHOOK: Final = Statement(
     sa.select(

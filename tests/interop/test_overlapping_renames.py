@@ -67,10 +67,17 @@ async def test_rename_waiting_for_outcome_does_not_deadlock(
     assert found == [{"name": "Lovelace"}]
 
 
+@pytest.mark.parametrize("doctype", ["Customer", "Webhook"])
 async def test_rename_waiting_for_replay_does_not_deadlock(
-    transitions: DeliveryTransitions, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+    transitions: DeliveryTransitions,
+    overlap: Overlap,
+    monkeypatch: pytest.MonkeyPatch,
+    doctype: str,
 ) -> None:
     """A replay locks all its jobs before a delivery (B-430), and its jobs follow the rename."""
+    await transitions.site.write(
+        "Administrator", lambda fw: fw.new_doc("Customer", title="Ada").insert()
+    )
     dues = await transitions.lease_new(2)
     await transitions.site.store.write(partial(transitions.settle, dues, OutcomeKind.REFUSED))
     record, met = AuditLog.record, threading.Event()
@@ -84,8 +91,10 @@ async def test_rename_waiting_for_replay_does_not_deadlock(
     def replay(fw: Any) -> Any:
         return transitions.site.replays.replay_many(fw, [due.delivery for due in dues[::-1]])
 
+    name = "Ada" if doctype == "Customer" else dues[0].job.partition
+
     def rename(fw: Any) -> None:
-        fw.get_doc("Webhook", dues[0].job.partition).rename("Lovelace")
+        fw.get_doc(doctype, name).rename("Lovelace")
 
     monkeypatch.setattr(AuditLog, "record", recorded)
     result, refusal = await overlap(
@@ -93,8 +102,12 @@ async def test_rename_waiting_for_replay_does_not_deadlock(
         partial(transitions.site.write, "Administrator", rename),
     )
     assert (result, refusal) == ([Replayed(due.delivery) for due in dues[::-1]], None)
-    rows = await transitions.rows("SELECT DISTINCT partition FROM fw_job")
-    assert rows == [{"partition": "Lovelace"}]
+    rows = await transitions.rows(
+        "SELECT DISTINCT reference_name, partition FROM doc_webhook_delivery AS d"
+        " JOIN fw_job ON subject = d.name AND partition = d.webhook"
+    )
+    moved = ("Lovelace", dues[0].job.partition) if doctype == "Customer" else ("Ada", "Lovelace")
+    assert [tuple(row.values()) for row in rows] == [moved]
 
 
 async def test_batch_of_replay_waiting_for_rename_does_not_deadlock(

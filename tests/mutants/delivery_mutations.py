@@ -316,4 +316,18 @@ DELIVERY: Final = (
         "            .limit(batch)\n            .with_for_update()\n",
         "tests/interop/test_overlapping_deliveries.py::test_sweep_skips_delivery_being_replayed",
     ),
+    Mutation(
+        "a replay locks its deliveries before their jobs",
+        "fw_actors/webhooks/pacing.py",
+        "        tx.rows(_LOCK_JOBS, names=names)\n        tx.rows(_LOCK_DELIVERIES",
+        "        tx.rows(_LOCK_DELIVERIES",
+        "tests/interop/test_overlapping_renames.py::test_rename_waiting_for_replay_does_not_deadlock",
+    ),
+    Mutation(
+        "a bulk replay is shown to users whom its list is refused",
+        "web/pages/replays.py",
+        "    if not run or not fw.rights.administers:\n",
+        "    if not run:\n",
+        "tests/web/pages/test_replays.py::test_replays_are_shown_to_unlimited_managers_only",
+    ),
 )
