@@ -15,7 +15,6 @@ import msgspec
 import pytest
 import trio
 
-from fw_actors.access.sessions import delete_expired
 from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
 from fw_actors.ops.audit import AuditLog
@@ -206,34 +205,6 @@ async def test_sweep_fills_its_batch_beside_locked_delivery(
     left = [{"name": dues[0].delivery}]
     assert await transitions.rows("SELECT name FROM doc_webhook_delivery") == left
     assert await transitions.rows("SELECT subject AS name FROM fw_job") == left
-
-
-async def test_sweep_of_sessions_fills_its_batch_beside_locked_session(site: Site) -> None:
-    """A sweep waits for no transaction that uses a session, and does not end early (O-74)."""
-    locked, swept = threading.Event(), threading.Event()
-
-    def put(tx: Tx) -> None:
-        for n in range(4):
-            tx.raw(
-                'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
-                " VALUES (:id, :id_hash, 'ada', 0, 0, :n)",
-                {"id": str(n), "id_hash": bytes([n]), "n": n},
-            )
-
-    def use(tx: Tx) -> None:
-        tx.raw("UPDATE fw_session SET last_seen = 1 WHERE id = '0'")
-        locked.set()
-        assert swept.wait(30), "the sweep waits for the lock"
-
-    await site.store.write(put)
-    sweep = partial(delete_expired, limit=2)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(site.store.write, use)
-        await trio.to_thread.run_sync(locked.wait, 30)
-        assert await site.store.write(sweep) == 2
-        assert await site.store.write(sweep) == 1
-        swept.set()
-    assert await site.store.write(sweep) == 1
 
 
 async def test_replay_of_delivery_being_swept_is_refused(

@@ -306,4 +306,26 @@ ACCESS: Final = (
         "    password: str\n",
         "tests/fw_actors/access/test_sign_in.py::test_values_of_access_hide_secrets_in_repr",
     ),
+    Mutation(
+        "a full address may go on to send sign-ins without a name",
+        "web/routes/access.py",
+        "            await self.check_address(exchange)\n            raise BadRequestError",
+        "            raise BadRequestError",
+        "tests/web/routes/test_access.py::test_sign_in_without_a_name_from_a_full_address_is_429",
+    ),
+    Mutation(
+        "each link from a full address is refused by a write",
+        "web/routes/access.py",
+        "        await self.check_address(exchange)\n        body: ResetPasswordRequest",
+        "        body: ResetPasswordRequest",
+        "tests/web/routes/test_recovery.py::test_link_from_a_full_address_is_refused_by_a_read",
+    ),
+    Mutation(
+        "sweeps of Audit Events wait for each other",
+        "fw_actors/ops/audit.py",
+        ".with_for_update(skip_locked=True)  # two",
+        ".with_for_update()  # two",
+        "tests/interop/test_overlapping_sweeps.py::"
+        "test_sweeps_of_audit_events_at_once_delete_different_ones",
+    ),
 )

@@ -116,6 +116,16 @@ async def test_sign_in_makes_no_attempt_of_a_malformed_body(
     assert not gateway.attempts
 
 
+@pytest.mark.parametrize("usr", ["", " \u00a0"])
+async def test_sign_in_without_a_name_from_a_full_address_is_429(
+    client: AppClient, gateway: FakeGateway, usr: str
+) -> None:
+    """The name is a value, and the address comes before values (H-21, A-90)."""
+    gateway.throttled.add("203.0.113.9")
+    reply = await client.ask("POST", "/api/login", {"usr": usr, "pwd": "b"})
+    assert (reply.status, reply.header("retry-after")) == (429, "60")
+
+
 async def test_sign_in_counts_an_empty_password(client: AppClient, gateway: FakeGateway) -> None:
     """The token is validated before the password that comes with it (A-186, A-187)."""
     reply = await client.ask("POST", "/api/login", {"usr": "ann", "pwd": ""})

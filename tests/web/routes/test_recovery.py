@@ -114,6 +114,16 @@ async def test_token_is_429_over_the_throttle(
     assert reply.error["extra"] == {"retryAfter": 13}
 
 
+@pytest.mark.parametrize("name", ["token", "reset-password", "accept-invite"])
+async def test_link_from_a_full_address_is_refused_by_a_read(
+    client: AppClient, gateway: FakeGateway, name: str
+) -> None:
+    """What looks at the link charges the address, and a charge is a write (A-82, A-95)."""
+    gateway.throttled.add(PEER)
+    reply = await client.ask("POST", f"/api/auth/{name}", BODIES[name])
+    assert (reply.status, gateway.calls) == (429, [])
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE"])
 async def test_recovery_accepts_post_only(
     client: AppClient, gateway: FakeGateway, method: str
