@@ -132,4 +132,34 @@ PLATFORM: Final = (
         "query",
         "tests/interop/test_overlapping_jobs.py::test_cancellation_of_many_skips_job_being_claimed",
     ),
+    Mutation(
+        "a link counts for every document of its name",
+        "fw_actors/documents/validation.py",
+        "if isinstance(field, Link) and field.options == doctype:",
+        "if isinstance(field, Link):",
+        "tests/fw_actors/documents/test_rename.py::"
+        "test_rename_leaves_links_to_document_of_another_doctype",
+    ),
+    Mutation(
+        "a submitted table has changed when all of its rows have",
+        "fw_actors/documents/validation.py",
+        "!= [row.name for row in after] or any(",
+        "!= [row.name for row in after] or all(",
+        "tests/fw_actors/documents/test_changes.py::test_submitted_table_accepts_change_of_one_row",
+    ),
+    Mutation(
+        "a cancel writes what a save would refuse",
+        "fw_actors/documents/lifecycle.py",
+        "                check_values(self, fw.tx, doc, ignore_permissions)\n            check_st",
+        "            check_st",
+        "tests/fw_actors/documents/test_lifecycle.py::test_cancel_checks_the_changes_that_it_writes",
+    ),
+    Mutation(
+        "a hook sees what the hook before it has written unchecked",
+        "fw_actors/documents/validation.py",
+        '        run_hook(fw, doc, "validate")\n        _settle(doc, stored)\n',
+        '        run_hook(fw, doc, "validate")\n',
+        "tests/fw_actors/documents/test_hook_writes.py::"
+        "test_value_that_validate_writes_is_checked_before_the_next_hook",
+    ),
 )

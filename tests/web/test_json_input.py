@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -293,6 +294,23 @@ def test_list_reader_yields_the_refusal_of_a_forbidden_value() -> None:
     assert (first, last) == ({"a": 1}, {"a": 2})
     assert isinstance(refused_one, BadRequestError)
     assert refused_one.extra == {"field": "b"}
+
+
+@pytest.mark.parametrize("depth", [30, 31])
+def test_list_reader_limits_depth_like_read_struct(depth: int) -> None:
+    """Its object and its list are two of the 32 levels (H-12)."""
+    body = b'{"items": [%s%s]}' % (b"[" * depth, b"]" * depth)
+    reader = ListReader(body, "items", Batch)
+    refused = depth > 30
+    with pytest.raises(BadRequestError) if refused else nullcontext():
+        assert len(list(reader.items())) == 1
+    with pytest.raises(BadRequestError) if refused else nullcontext():
+        read_object(body)
+
+
+def test_list_reader_refuses_one_character_behind_the_object() -> None:
+    with pytest.raises(BadRequestError):
+        list(ListReader(b'{"items": []}x', "items", Batch).items())
 
 
 @given(

@@ -91,6 +91,17 @@ async def test_submitted_json_field_distinguishes_true_and_1(desk: ShopSite) -> 
         await desk.do(lambda fw: rest.save(fw, "Paper", name, {"fixed": False}))
 
 
+async def test_submitted_table_accepts_change_of_one_row(desk: ShopSite) -> None:
+    """The others are as they were; the document has changed (D-123)."""
+    body = {"notes": [{"amount": 1}, {"amount": 2}], "submit": True}
+    before = await desk.do(lambda fw: rest.insert(fw, "Paper", body))
+    first, second = before["notes"]
+    changed = [{**first, "amount": 3}, second]
+    await desk.do(lambda fw: rest.save(fw, "Paper", before["name"], {"notes": changed}))
+    shown = await desk.do(lambda fw: rest.read(fw, "Paper", before["name"]))
+    assert [row["amount"] for row in shown["notes"]] == [3, 2]
+
+
 async def test_read_only_json_field_refuses_true_for_1(desk: ShopSite) -> None:
     """A `read_only` field in a body is 400 unless unchanged (D-92)."""
     name = (await desk.do(lambda fw: rest.insert(fw, "Paper", {"sealed": 1})))["name"]

@@ -110,6 +110,18 @@ async def test_delete_accepts_document_linked_to_itself(desk: ShopSite) -> None:
     assert await desk.do(work) is None
 
 
+async def test_link_to_document_of_another_doctype_prevents_no_deletion(desk: ShopSite) -> None:
+    """A link counts for the DocType that it leads to, whatever has the same name (D-128)."""
+
+    def work(fw: Any) -> str | None:
+        customer(fw)
+        fw.new_doc("Sales Order", title="t", customer="ada").insert()
+        fw.new_doc("Role", name="ada").insert().delete()
+        return fw.exists("Role", "ada")  # type: ignore[no-any-return]
+
+    assert await desk.do(work) is None
+
+
 async def test_delete_refuses_role_of_existing_user(desk: ShopSite) -> None:
     await desk.add_account("Seller")
     with pytest.raises(ConflictError, match="User sam links to Role Seller"):

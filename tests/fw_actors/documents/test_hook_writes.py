@@ -209,3 +209,17 @@ async def test_hook_refusal_restores_rows_of_the_object(
         ("changed", "other"),
         ("added", "of the added one"),
     ]
+
+
+async def test_value_that_validate_writes_is_checked_before_the_next_hook(
+    desk: ShopSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`before_save` sees the values of a document that obeys the rules (D-143)."""
+    write = acting_once(lambda doc, fw: setattr(doc, "margin", "x"))
+    monkeypatch.setattr(desk.shop.Order, "validate", write)
+    name = await desk.do(lambda fw: order(fw).name)
+    desk.shop.CALLED.clear()
+    with pytest.raises(ValidationError) as refusal:
+        await desk.do(lambda fw: fw.get_doc(ORDER, name).save())
+    assert refusal.value.extra["field"] == "margin"
+    assert "before_save" not in desk.shop.CALLED

@@ -444,6 +444,18 @@ async def test_cancel_writes_allow_on_submit_changes_only(
     assert await desk.do(work) == ("t", "why", 2)
 
 
+async def test_cancel_checks_the_changes_that_it_writes(desk: ShopSite) -> None:
+    """They obey the rules of a save (D-61, D-123)."""
+
+    def work(fw: Any) -> None:
+        paper = fw.new_doc("Paper", notes=[{"customer": None}]).insert().submit()
+        paper.notes[0].customer = "nobody"
+        paper.cancel()
+
+    with pytest.raises(ValidationError, match="there is no Customer nobody"):
+        await desk.do(work)
+
+
 async def test_cancel_accepts_document_with_dangling_link(desk: ShopSite) -> None:
     """A rule that came later, or raw SQL, must not prevent a cancel."""
 

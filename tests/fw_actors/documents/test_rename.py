@@ -52,6 +52,16 @@ async def test_rename_updates_links_in_documents_and_rows(populated: ShopSite) -
     assert await populated.do(work) == ["Ada L.", ["Ada L.", None], "Ada L.", None]
 
 
+async def test_rename_leaves_links_to_document_of_another_doctype(populated: ShopSite) -> None:
+    """A link follows the document that it leads to, not one of the same name (D-103)."""
+
+    def work(fw: Any) -> str:
+        fw.new_doc("Role", name="Ada").insert().rename("Clerk")
+        return str(fw.get_doc(ORDER, "SO-00001").customer)
+
+    assert await populated.do(work) == "Ada"
+
+
 async def test_rename_keeps_modified_of_document_and_of_its_links(populated: ShopSite) -> None:
     """No field was changed by a user; the Version states who renamed it (D-103)."""
 

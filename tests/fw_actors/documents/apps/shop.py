@@ -150,6 +150,7 @@ class LedgerEntry(DocType, child=True):
     """A row with a field that few may read."""
 
     amount = Int()
+    customer = Link(options="Customer", allow_on_submit=True)
     secret_rate = Int(permlevel=1)
 
 
@@ -161,9 +162,10 @@ class Ledger(DocType, permissions={"Seller": "read write"}):
 
 
 class Paper(DocType, submittable=True):
-    """JSON that changes once submitted, and JSON that does not."""
+    """JSON and rows that change once submitted, and JSON that does not."""
 
     extra = JSON(allow_on_submit=True)
+    notes = Table(LedgerEntry, allow_on_submit=True)
     fixed = JSON(default=0)
     sealed = JSON(default=1, read_only=True)
 
