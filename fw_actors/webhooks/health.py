@@ -182,6 +182,7 @@ class WebhookHealth(NamedTuple):
 _W: Final = table_of(Webhook).table.c
 _HEALTH: Final = WEBHOOK_HEALTH.c
 _NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
+_NAMES_AT_ONCE: Final = 500  # each is a parameter, of which SQLite takes 32,766 in a statement
 _WEBHOOKS: Final = (
     sa.select(
         _W.name, _W.title, _W.url, _W.enabled, _HEALTH.failures, _HEALTH.failing_since,
@@ -241,8 +242,11 @@ def waiting_deliveries(tx: Tx, webhook: str) -> int:
 
 def health_of(tx: Tx, names: Sequence[str], service: ServiceState) -> dict[str, WebhookHealth]:
     """Return the state of Webhooks by name; names without a Webhook are left out."""
-    webhooks = tx.rows(_THESE, names=list(names)) if names else []
-    return {each.name: each for each in _with_counts(tx, webhooks, service)}
+    found: dict[str, WebhookHealth] = {}
+    for first in range(0, len(names), _NAMES_AT_ONCE):
+        webhooks = tx.rows(_THESE, names=list(names[first : first + _NAMES_AT_ONCE]))
+        found.update((each.name, each) for each in _with_counts(tx, webhooks, service))
+    return found
 
 
 def failing_webhooks(tx: Tx, service: ServiceState, limit: int) -> list[WebhookHealth]:

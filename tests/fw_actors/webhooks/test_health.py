@@ -34,6 +34,15 @@ async def health(post: DeliverySite, name: str, service: ServiceState = NO_NEWS)
     return await post.site.store.read(lambda tx: health_of(tx, [name], service)[name])
 
 
+async def test_health_of_takes_any_number_of_webhooks(tmp_path: Path) -> None:
+    """A statement may bind 65,535 values on PostgreSQL, and 32,766 on SQLite."""
+    async with delivering(tmp_path, Receiver([])) as post:
+        name = await post.webhook()
+        names = [*(f"none-{number}" for number in range(66_000)), name]
+        found = await post.site.store.read(lambda tx: health_of(tx, names, NO_NEWS))
+        assert list(found) == [name]
+
+
 async def age(post: DeliverySite, by: int) -> None:
     """Move the counts into the past by so many milliseconds."""
     await post.site.write(
