@@ -207,15 +207,15 @@ def _require_intended_user(exchange: Exchange) -> None:
     All pages of a browser share its cookie: a page that was opened before another user signed in
     would otherwise change that user's account.
     """
-    header = exchange.request.headers.get(USER_HEADER)
-    if header is None or exchange.caller is None:
+    if exchange.caller is None:
         return
-    intended, user = unquote(header), exchange.caller.user
-    if intended != user:
-        raise ConflictError(
-            f"This request was made as {printable(intended)}, but {user} is signed in now. "
-            "Reload the page, or sign in again in another tab."
-        )
+    user = exchange.caller.user
+    for intended in map(unquote, exchange.request.headers.getlist(USER_HEADER)):
+        if intended != user:
+            raise ConflictError(
+                f"This request was made as {printable(intended)}, but {user} is signed in now. "
+                "Reload the page, or sign in again in another tab."
+            )
 
 
 def _validate_path_arguments(exchange: Exchange) -> None:

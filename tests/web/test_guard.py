@@ -112,6 +112,13 @@ async def test_guard_refuses_requests_meant_for_another_user(
     assert "ann is signed in now" in reply.error["message"]
 
 
+async def test_guard_reads_each_line_of_the_intended_user(client: AppClient) -> None:
+    """H-83: a second line is not ignored."""
+    headers = [("X-FW-User", "ann"), FOR_BOB]
+    reply = await client.ask("POST", PROFILE, {}, sid=SID, headers=headers)
+    assert reply.status == 409
+
+
 async def test_guard_admits_requests_meant_for_the_caller(client: AppClient) -> None:
     for intended in ("ann", "%61nn"):
         reply = await client.ask("POST", PROFILE, {}, sid=SID, headers=[("X-FW-User", intended)])
