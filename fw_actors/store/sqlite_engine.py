@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import outcome
 from sqlalchemy.sql import ClauseElement
 
-from fw_actors.errors import OverloadedError, ValidationError
+from fw_actors.errors import OverloadedError, ValidationError, store_refusal
 from fw_actors.store.executor import EngineCounts, Pull, RefusedWrites, WorkItem
 from fw_actors.store.sqlite_connection import (
     REFUSALS,
@@ -278,7 +278,7 @@ class _DeferredStatements(NamedTuple):
 
 
 def _lost(*_statement: object) -> NoReturn:
-    raise OverloadedError(
+    raise store_refusal(
         "The database has rolled back this transaction; nothing was changed. Try again."
     )
 
