@@ -74,6 +74,7 @@ def test_account_page_lists_and_ends_sessions(page: Page, site: LiveSite, sign_i
         page.get_by_role("button", name="End all others").click()
         page.get_by_role("dialog").get_by_role("button", name="End them").click()
         expect(sessions).to_have_count(1)
+        expect(page.locator("#sessions-title")).to_be_focused()  # the button is gone
         assert two.get("/api/boot").json()["user"] is None
 
 

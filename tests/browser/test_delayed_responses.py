@@ -37,6 +37,13 @@ COME_BACK = """
   }
 }
 """
+RELOAD = """
+() => {
+  const target = `#${document.querySelector("[hx-trigger^=every]").id}`;
+  htmx.ajax("GET", location.pathname, { source: target, target, select: target, swap: "outerHTML" })
+    .catch(() => {});
+}
+"""
 SEEN = """
 (state) => {
   Object.defineProperty(document, "visibilityState", { configurable: true, value: state });
@@ -239,6 +246,11 @@ def test_reloaded_part_keeps_focus_and_selection(page: Page, sign_in: SignIn) ->
         renewed.value.finished()
         page.wait_for_timeout(100)
         assert page.evaluate("getSelection().toString()") == error.inner_text()
+        page.route(parts, lambda route: route.abort(), times=1)
+        page.evaluate(RELOAD)
+        expect(page.locator("#trouble")).to_contain_text("did not answer")
+        page.evaluate(RELOAD)
+        expect(page.locator("#trouble")).to_be_hidden()  # nothing has changed meanwhile
 
 
 def test_questions_are_asked_one_after_another(page: Page, sign_in: SignIn) -> None:

@@ -88,6 +88,17 @@ def test_response_of_a_proxy_has_a_message(page: Page) -> None:
     page.on("dialog", lambda dialog: dialog.accept())
 
 
+def test_refusal_of_a_busy_service_is_no_lost_response(page: Page) -> None:
+    """H-158: the service has answered, so that nothing was created."""
+    page.goto("/new/Customer")
+    page.get_by_label("Title").fill("Not yet")
+    refusal = {"error": {"type": "OverloadedError", "message": "Too much to do."}}
+    page.route("**/api/resource/Customer", lambda route: route.fulfill(status=503, json=refusal))
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator("#document > .message")).to_have_text("Too much to do.")
+    page.on("dialog", lambda dialog: dialog.accept())
+
+
 def test_lost_response_of_creation_warns_of_a_second_document(page: Page) -> None:
     """H-158: another try would create the document twice."""
     page.goto("/new/Customer")

@@ -102,4 +102,18 @@ FRONT: Final = (
         '    if not fw.rights.manages:\n        raise PermissionDeniedError("Only',
         "tests/web/pages/test_lists.py::test_state_filter_is_not_for_managers_with_scopes",
     ),
+    Mutation(
+        "a refusal of a busy service is taken for no answer",
+        "web/pages/static/api.js",
+        '  if (status >= 500 && error.type === "Unreachable") return',
+        "  if (status >= 500) return",
+        "tests/browser/test_form_values.py::test_refusal_of_a_busy_service_is_no_lost_response",
+    ),
+    Mutation(
+        "a reload without a change leaves the message of the last trouble",
+        "web/pages/static/app.js",
+        "      hideProblem();\n      return;\n",
+        "      return;\n",
+        "tests/browser/test_delayed_responses.py::test_reloaded_part_keeps_focus_and_selection",
+    ),
 )
