@@ -143,7 +143,7 @@ def spend(tx: Tx, kind: LinkKind, token: str) -> str:
 
 
 def revoke(tx: Tx, url: str) -> None:
-    """End one link, whoever has it; a later one of its user stays."""
+    """End the link with this URL; a later one of its user stays."""
     tx.run(_REVOKE, hash=digest(url.partition(_BEFORE_TOKEN)[2]))
 
 

@@ -82,7 +82,7 @@ class Mailer(QueueWorker):
 
     async def _end_link(self, message: MailMessage) -> None:
         """End the link of a message that was refused for good (A-197): a server may have kept or
-        forwarded what it refused, and nobody waits for the link."""
+        forwarded the refused message, and its recipient expects none."""
         link = message.link
         if link is not None:
             await self._store.write(lambda tx: revoke(tx, link))

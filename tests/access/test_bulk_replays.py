@@ -1,4 +1,4 @@
-"""What the operations of bulk replays return (B-257, O-300, O-301)."""
+"""The responses of the operations of bulk replays (B-257, O-300, O-301)."""
 
 from __future__ import annotations
 

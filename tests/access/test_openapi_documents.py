@@ -210,7 +210,7 @@ async def test_openapi_says_what_fields_mean(site: HttpSite) -> None:
 
 
 async def test_openapi_example_of_each_list_is_answered(site: HttpSite) -> None:
-    """H-107: whoever tries an operation begins with its example."""
+    """H-107: a first trial of an operation sends its example."""
     boss = await reader(site, "System Manager")
     rules = [path for path in boss.document["paths"] if path.startswith("/api/resource/")]
     lists = [path for path in rules if path.count("/") == 3 and "{" not in path]

@@ -28,7 +28,7 @@ _OWN_ACTIONS: Final[Mapping[str, str]] = {
     "webhook.notice_end": "The notified failure ended",
     "webhook.rotation_end": "The old signing secret was cleared",
 }
-"""What the service does by itself; the other operations are named as their buttons are."""
+"""The actions of the service itself; other operations are named as their buttons are."""
 MAX_ENTRIES: Final = 50
 
 

@@ -133,7 +133,7 @@ async def test_mail_refusal_is_final(tmp_path: Path, autojump_clock: MockClock) 
 async def test_final_refusal_of_a_mail_ends_its_link(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A-197: whoever sees the refused mail, such as the operator of a filter, has no link."""
+    """A-197: a refused mail may be seen by others, such as the operator of a filter."""
     refused = MailRefused("message: the mail server answered 550.")
     async with mail_site(tmp_path, RecordingTransport(outcomes=[BUSY, refused])) as site:
         await site.add_account("anna")

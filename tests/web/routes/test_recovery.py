@@ -118,7 +118,7 @@ async def test_token_is_429_over_the_throttle(
 async def test_link_from_a_full_address_is_refused_by_a_read(
     client: AppClient, gateway: FakeGateway, name: str
 ) -> None:
-    """What looks at the link charges the address, and a charge is a write (A-82, A-95)."""
+    """The look-up of the link charges the address, and a charge is a write (A-82, A-95)."""
     gateway.throttled.add(PEER)
     reply = await client.ask("POST", f"/api/auth/{name}", BODIES[name])
     assert (reply.status, gateway.calls) == (429, [])
