@@ -333,18 +333,26 @@ def _run(
 ) -> str:
     """Run a program of PostgreSQL, with `stdin` as its input; return its output.
 
+    It is repeated if its first query failed, which changed nothing: that query runs before the
+    program ends the time limit of the account (see `_end_time_limit`).
+
     `files`: descriptors that it inherits. `may_ignore`: the one statement that may fail.
 
     Raises: ConfigurationError.
     """
-    done = subprocess.run(
-        command,
-        env=dict(environ),
-        input=stdin.encode(),
-        capture_output=True,
-        check=False,
-        pass_fds=files,
-    )
+    attempts = 0
+    while True:
+        attempts += 1
+        done = subprocess.run(
+            command,
+            env=dict(environ),
+            input=stdin.encode(),
+            capture_output=True,
+            check=False,
+            pass_fds=files,
+        )
+        if _FIRST_QUERY not in done.stderr or attempts == _ATTEMPTS:
+            break
     if done.returncode != 0 and not (may_ignore and _ignored_only(done.stderr, may_ignore)):
         name = Path(command[0]).name
         problems = error_lines(done.stderr) or [f"{name} failed without a message"]
@@ -364,6 +372,8 @@ def _ignored_only(stderr: bytes, statement: str) -> bool:
     return f"Command was: {statement};" in lines and ignored in lines
 
 
+_FIRST_QUERY: Final = b"Query was: SELECT pg_catalog.set_config('search_path', '', false)"
+"""The first query of pg_dump and pg_restore, as they name one that failed."""
 _TOO_OLD: Final = (b"server version mismatch", b"unsupported version (")
 """The messages of pg_dump for a newer server, and of pg_restore for a newer file."""
 

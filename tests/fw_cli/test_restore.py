@@ -868,6 +868,35 @@ def test_restore_has_no_time_limit_of_the_account(
     assert names(fw) == ["ann", "bob"]
 
 
+# As pg_restore does if the server is so busy that its first query exceeds the account's limit.
+SLOW_START = r"""
+for started in 1 2 3; do
+    case "$*" in *--list*) break;; esac
+    [ -e "$FOLDER/$started" ] && continue
+    : > "$FOLDER/$started"
+    query="SELECT pg_catalog.set_config('search_path', '', false);"
+    error='ERROR:  canceling statement due to statement timeout'
+    printf 'pg_restore: error: query failed: %s\n' "$error" >&2
+    printf 'pg_restore: detail: Query was: %s\n' "$query" >&2
+    exit 1
+done
+exec /usr/bin/pg_restore "$@"
+"""
+
+
+def test_restore_repeats_pg_restore_if_its_first_query_exceeds_the_limit(
+    fw: CommandLine, owned: str
+) -> None:
+    """pg_restore ends the limit of the account by its second statement."""
+    fill(fw)
+    fw.done("backup", "copy.dump")
+    put_pg_restore(fw, SLOW_START.replace("$FOLDER", str(fw.folder)))
+    path = f"{fw.folder}/programs:/usr/bin:/bin"
+    fw.done("restore", "copy.dump", "--replace", "--yes", PATH=path)
+    assert names(fw) == ["ann", "bob"]
+    assert all((fw.folder / started).exists() for started in "123")
+
+
 def test_restore_refuses_connection_of_another_account(
     fw: CommandLine, cluster: PostgresCluster, owned: str
 ) -> None:
