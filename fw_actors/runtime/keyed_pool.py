@@ -409,9 +409,8 @@ class KeyedCell(ActorCell):
                             self._begin_end()
                         elif self.mailbox is mailbox:
                             return  # no message is left
-                        checkpoints = (
-                            1  # else a message has come to a new mailbox, or the end is due
-                        )
+                        # Otherwise a message has come to a new mailbox, or the end is due.
+                        checkpoints = 1
                 except CrashedError as crash:
                     checkpoints = self._end_failed(crash.reason)
                 for _ in range(checkpoints):
