@@ -56,7 +56,7 @@ def wait_before_next(
         repeatable: as of the call.
         random: from 0 up to 1, for the part by which the wait is shortened.
     """
-    if attempt >= policy.attempts:
+    if attempt >= policy.attempts or (isinstance(outcome, NoAnswer) and outcome.final):
         return None
     doublings = min(attempt - 1, _MAX_DOUBLINGS)
     wait = min(policy.longest_seconds, policy.first_seconds * 2.0**doublings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+import ssl
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -137,7 +138,19 @@ def http_answer(response: httpx.Response) -> HttpAnswer:
 
 def no_answer(error: httpx.RequestError, host: str) -> NoAnswer:
     """Return the error for a request without a response of `host`."""
+    refused = _refused_certificate(error)
+    if refused is not None:
+        problem = f"{host}: the certificate is not trusted: {refused.verify_message}"
+        return NoAnswer(problem, sent=False, final=True)
     problem = f"{host}: {type(error).__name__}"
     if str(error):
         problem += f": {error}"
     return NoAnswer(problem, sent=not isinstance(error, _UNSENT))
+
+
+def _refused_certificate(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Return the refusal of a certificate that has caused the error: httpx reports every failed
+    connection alike, and under trio without the reason."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error

@@ -33,10 +33,14 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """A request that got no response; `sent`: whether it may have reached the service."""
+    """A request that got no response.
+
+    `sent`: whether it may have reached the service. `final`: whether the next one would fail alike.
+    """
 
     problem: str
     sent: bool
+    final: bool = False
 
     @property
     def reason(self) -> str:

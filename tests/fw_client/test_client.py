@@ -8,13 +8,17 @@ import logging
 import os
 import select
 import socket
+import ssl
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import httpx
 import pytest
+import trio
+import trustme
 
 from fw_client import (
     AsyncFwClient,
@@ -25,6 +29,7 @@ from fw_client import (
     Unauthenticated,
 )
 from tests.fw_client.scripted_service import (
+    AT_ONCE,
     PROFILE,
     SIGNED_OUT,
     URL,
@@ -224,8 +229,6 @@ def test_tasks_of_asyncio_share_one_sign_in() -> None:
 
 @pytest.mark.parametrize("library", ["trio", "asyncio"])
 def test_async_client_retries_unavailable_service(library: str) -> None:
-    import trio
-
     async def ask() -> str:
         answers = [httpx.Response(503), httpx.Response(200, json=PROFILE)]
         http = httpx.AsyncClient(transport=httpx.MockTransport(ScriptedService(*answers)))
@@ -282,6 +285,46 @@ def test_call_is_repeated_only_if_declared_repeatable() -> None:
     service = ScriptedService(httpx.ReadError("cut"), httpx.Response(200, json=5))
     assert client(service).call("shop.close", {"name": "SO-1"}, repeatable=True) == 5
     assert json.loads(service.requests[1].content) == {"name": "SO-1"}
+
+
+@pytest.mark.parametrize("library", ["sync", "asyncio", "trio"])
+def test_untrusted_certificate_ends_call_at_once(library: str) -> None:
+    """H-223: the next connection would get the same certificate."""
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(server)
+    connections = []
+
+    def refuse_until_closed(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connections.append(listener.accept()[0])
+                with suppress(OSError), server.wrap_socket(connections[-1], server_side=True):
+                    pass
+
+    async def call() -> None:
+        async with AsyncFwClient(url, key="fwk_k", retries=AT_ONCE) as fw:
+            await fw.profile()
+
+    def call_sync() -> None:
+        with FwClient(url, key="fwk_k", retries=AT_ONCE) as fw:
+            fw.profile()
+
+    calls: dict[str, Callable[[], None]] = {
+        "sync": call_sync,
+        "asyncio": lambda: asyncio.run(call()),
+        "trio": lambda: trio.run(call),
+    }
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        thread = threading.Thread(target=refuse_until_closed, args=[listener])
+        thread.start()
+        with pytest.raises(
+            NotReached, match=r"after 1 attempt: 127\.0\.0\.1: the certificate is not"
+        ):
+            calls[library]()
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert len(connections) == 1
 
 
 def test_client_follows_no_redirect() -> None:
