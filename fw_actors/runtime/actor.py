@@ -16,7 +16,14 @@ from fw_actors.runtime.deadlock import current_waiter
 from fw_actors.runtime.errors import Faults
 from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import Handler, HandlerTable, Message, Request, handler_tables
-from fw_actors.runtime.operations import Ticker, Timer, Work, operations_of
+from fw_actors.runtime.operations import (
+    Ticker,
+    Timer,
+    Work,
+    check_period,
+    check_seconds,
+    operations_of,
+)
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.supervision import Down, Up, Watch
 
@@ -262,6 +269,7 @@ class Context:
         A timer with a `name` replaces the earlier one of that name. Raises MailboxFull if
         `max_timers` of this actor's timers and watches are pending.
         """
+        check_seconds(seconds)  # before the earlier timer is dropped
         if name is None:
             return Timer(self._cell, seconds, message)
         self._drop_timer(name)
@@ -282,9 +290,11 @@ class Context:
         such a timer is not idle. `name` and errors as for `after`; ValueError unless `seconds` is
         positive.
         """
+        first = seconds if first is None else first
+        check_period(seconds, first)
         if name is not None:
             self._drop_timer(name)
-        ticker = Ticker(self._cell, seconds, message, seconds if first is None else first)
+        ticker = Ticker(self._cell, seconds, message, first)
         return ticker if name is None else self._keep_timer(name, ticker)
 
     def _drop_timer(self, name: str) -> None:

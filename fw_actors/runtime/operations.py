@@ -460,6 +460,13 @@ def check_seconds(seconds: float) -> None:
         raise ValueError(f"seconds must be a number, not {seconds!r}")
 
 
+def check_period(seconds: float, first: float) -> None:
+    """Raise ValueError unless `seconds` is positive, and for a `first` as `check_seconds`."""
+    if not seconds > 0:
+        raise ValueError(f"seconds must be positive, not {seconds!r}")
+    check_seconds(first)
+
+
 class Timer:
     """A message that is sent later, from `context.after`."""
 
@@ -467,8 +474,7 @@ class Timer:
     serves: Final = None
 
     def __init__(self, cell: ActorCell, seconds: float, message: Message) -> None:
-        """Raises ValueError for NaN, and as `PendingOperations.add_timer`."""
-        check_seconds(seconds)
+        """Raises as `PendingOperations.add_timer`. `seconds` is checked (`check_seconds`)."""
         self._cell, self._seconds, self._message = cell, seconds, message
         self._pending = True
         operations_of(cell).add_timer(self)
@@ -510,10 +516,7 @@ class Ticker(Timer):
     __slots__ = ("_due", "_queued")
 
     def __init__(self, cell: ActorCell, seconds: float, message: Message, first: float) -> None:
-        """Raises ValueError unless `seconds` is positive, and as `PendingOperations.add_timer`."""
-        if not seconds > 0:
-            raise ValueError(f"seconds must be positive, not {seconds!r}")
-        check_seconds(first)
+        """Raises as `PendingOperations.add_timer`. The times are checked (`check_period`)."""
         self._cell, self._seconds, self._message = cell, seconds, message
         self._pending, self._queued = True, False
         self._due = cell.runtime.deadlines.now() + first

@@ -129,6 +129,18 @@ async def test_timer_requires_a_number_of_seconds(
     assert isinstance(await failure_of(runtime, act), ValueError)
 
 
+async def test_refused_timer_leaves_the_earlier_one_of_its_name(runtime: Runtime) -> None:
+    """R-39, R-141."""
+    actor = SampleActor()
+    async with runtime.running("a", lambda: actor):
+        earlier = actor.context.after(1, DiaryNote(1), name="retry")
+        with pytest.raises(ValueError, match="must be a number"):
+            actor.context.after(nan, DiaryNote(2), name="retry")
+        with pytest.raises(ValueError, match="must be positive"):
+            actor.context.every(0, DiaryNote(3), name="retry")
+        assert earlier.pending
+
+
 @pytest.mark.parametrize("deadline", [0, -1.0, nan])
 async def test_ask_without_time_sends_nothing(runtime: Runtime, deadline: float) -> None:
     async with runtime.running("a", SampleActor) as ref:
