@@ -310,10 +310,6 @@ _VERBS: Final[Mapping[tuple[str, str], str]] = {
 }
 """The names of operations; two of them require the right to write."""
 _BODIES: Final = MappingProxyType({("", "post"): "inserted", (_ONE, "put"): "saved"})
-_NEVER_TAKEN: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
-    {"API Key": frozenset({"create", "write"})}
-)
-"""Actions that the service refuses to all: keys have operations of their own (A-276)."""
 
 
 def with_documents(
@@ -325,7 +321,7 @@ def with_documents(
     for each in doctypes:
         schemas |= {_named(each.doctype, kind): schema for kind, schema in _schemas(each)}
         for (suffix, verb), action in _ACTIONS.items():
-            if action in _offered(each):
+            if action in each.actions:
                 generic = document["paths"][_GENERIC + suffix][verb]
                 path = f"/api/resource/{quote(each.doctype)}{suffix}"
                 operation = _operation(generic, each.doctype, suffix, verb)
@@ -340,16 +336,12 @@ def with_documents(
     }
 
 
-def _offered(each: DocTypeDescription) -> frozenset[str]:
-    return each.actions - _NEVER_TAKEN.get(each.doctype, frozenset())
-
-
 def _schemas(each: DocTypeDescription) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "shown", {"title": each.doctype, **each.shown}
     yield "listed", {"title": f"{each.doctype} in a list", **each.listed}
-    if "create" in _offered(each):
+    if "create" in each.actions:
         yield "inserted", {"title": f"New {each.doctype}", **each.inserted}
-    if "write" in _offered(each):
+    if "write" in each.actions:
         yield "saved", {"title": f"Changes of {each.doctype}", **each.saved}
 
 

@@ -93,6 +93,7 @@ class APIKey(DocType, name="API Key", naming="given"):
     """
 
     service_columns: ClassVar = ("last_used",)
+    own_operations: ClassVar = True
 
     user = Link(
         options="User",

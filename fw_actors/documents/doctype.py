@@ -218,6 +218,12 @@ class Meta:
         return tuple(getattr(self.cls, "service_columns", ()))
 
     @cached_property
+    def own_operations(self) -> bool:
+        """Whether only operations of their own create and change the documents; users may read and
+        delete them. Only a built-in DocType declares this."""
+        return bool(getattr(self.cls, "own_operations", False))
+
+    @cached_property
     def partial_indexes(self) -> tuple[tuple[tuple[str, ...], str], ...]:
         """The partial indexes, each as its columns and the field that must have a value.
 

@@ -369,6 +369,8 @@ def _is_possible(meta: Meta, action: str, rights: Rights) -> bool:
     """Whether the DocType has the action and the user's permissions may allow it."""
     if not rights.allows(meta, action) or (action in _STATUSES and not meta.submittable):
         return False
+    if meta.own_operations and action in ("create", "write"):
+        return False
     writable = not meta.read_only and rights.is_writable_in_scope(meta)
     return writable or action in ("list", "read", "export")
 

@@ -20,7 +20,7 @@ from web.pages.form import editable, inputs, sections
 from web.pages.framing import FramedPages
 from web.pages.history import history
 from web.pages.links import destinations
-from web.pages.listing import NOT_CREATABLE, ListCell, Listing, badge, listing, shortened
+from web.pages.listing import ListCell, Listing, badge, listing, shortened
 from web.pages.rendering import (
     FIND,
     PageFrame,
@@ -217,7 +217,7 @@ def _require_makeable(fw: Fw, meta: Meta) -> None:
     fw.rights.require(meta, "create")
     if meta.read_only:
         raise PermissionDeniedError(f"Only the service writes {meta.name} documents.")
-    if meta.name in NOT_CREATABLE:
+    if meta.own_operations:
         raise PermissionDeniedError(f"New {meta.name} documents are created under My account.")
 
 
@@ -246,7 +246,7 @@ def _allowed_actions(fw: Fw, meta: Meta, values: dict[str, Any]) -> AllowedActio
         submit=writable and meta.submittable and state == 0 and may(meta, "submit"),
         cancel=writable and state == 1 and may(meta, "cancel"),
         delete=writable and state != 1 and may(meta, "delete"),
-        rename=writable and may(meta, "write") and meta.name not in NOT_CREATABLE,
+        rename=writable and may(meta, "write") and not meta.own_operations,
         export=may(meta, "export"),
     )
 

@@ -121,8 +121,6 @@ FILTERED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "API Key": ("user",),
 }
 """Text fields of built-in DocTypes that are filtered by their exact value."""
-NOT_CREATABLE: Final = ("API Key",)
-"""DocTypes whose documents only an operation creates."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +305,7 @@ def query_order(query: Mapping[str, str]) -> str | None:
 
 
 def _is_makeable(fw: Fw, meta: Meta) -> bool:
-    if meta.read_only or meta.name in NOT_CREATABLE or not fw.rights.is_writable_in_scope(meta):
+    if meta.read_only or meta.own_operations or not fw.rights.is_writable_in_scope(meta):
         return False
     return fw.rights.allows(meta, "create")
 
