@@ -416,7 +416,7 @@ class ThreadExecutor:
             )
         item = WorkItem(fn, now, durable=durable)
         if self._busy and item.made >= self._next_check:
-            self._report_slow(item.made)
+            self.report_slow()
         self.waiting += 1
         self._queue.put(item)
         return await item.wait(self._withdraw, self._abandoned)
@@ -521,11 +521,12 @@ class ThreadExecutor:
         self._answer([item])
         return None
 
-    def _report_slow(self, now: float) -> None:
-        """Log each group of calls that has run for `SLOW_SECONDS`, once, when another call comes.
+    def report_slow(self) -> None:
+        """Log each group of calls that has run for `SLOW_SECONDS`, once.
 
         On SQLite all writes wait for it, and nothing else would tell for what they wait.
         """
+        now = time.monotonic()
         self._next_check = now + 1.0
         running = set(self._busy.copy().items())
         self._reported &= running
@@ -625,6 +626,9 @@ class InlineExecutor:
         """Check now for commits of other processes."""
         if self._noticed is not None and self._engine.poll():
             self._noticed()
+
+    def report_slow(self) -> None:
+        """Do nothing: no call runs while another function does."""
 
     async def close(self) -> None:
         """Answer the waiting items, refuse further ones, and close the engines."""

@@ -208,9 +208,14 @@ class Store:
         self._poll()
 
     def statistics(self) -> StoreStatistics:
-        """Return the store's statistics."""
+        """Return the store's statistics, and log the calls that have run for too long.
+
+        Another call would log them too, but a site without users may make none.
+        """
         counts = self._counts
         executors = (self._writes, self._reads, self._lookups)
+        for executor in executors:
+            executor.report_slow()
         return StoreStatistics(
             waiting_writes=self._writes.waiting,
             waiting_reads=self._reads.waiting + self._lookups.waiting,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import outcome
 import pytest
@@ -12,7 +13,9 @@ import trio
 import trio.testing
 
 from fw_actors.errors import OverloadedError
+from fw_actors.runtime.clock import SeededEntropy, SystemClock
 from fw_actors.store import executor as executors
+from fw_actors.store import open_sqlite
 from fw_actors.store.executor import EngineCounts, Pull, ThreadExecutor, WorkItem
 
 
@@ -92,6 +95,27 @@ async def test_executor_logs_place_of_slow_call_that_others_wait_for(
     assert re.fullmatch(
         r"a transaction has taken \d+ s so far, in test_executor\.py, line \d+", line
     )
+
+
+async def test_statistics_log_slow_call_that_no_other_waits_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A site without users makes no other call, while its metrics are read."""
+    monkeypatch.setattr(executors, "SLOW_SECONDS", 0.0)
+    begun, release = threading.Event(), threading.Event()
+
+    def wait(tx: object) -> None:
+        begun.set()
+        assert release.wait(60)
+
+    opening = open_sqlite(path, clock=SystemClock(), entropy=SeededEntropy(1))
+    with trio.fail_after(60):
+        async with opening as store, trio.open_nursery() as nursery:
+            nursery.start_soon(store.write, wait)
+            await trio.to_thread.run_sync(begun.wait, 60)
+            store.statistics()
+            release.set()
+    assert [each.getMessage()[:26] for each in caplog.records] == ["a transaction has taken 0 "]
 
 
 async def test_executor_refuses_call_of_failed_engine_and_serves_the_next() -> None:
