@@ -19,6 +19,7 @@ from fw_client import (
     FwClient,
     Invalid,
     NotFound,
+    NotReached,
     RetryPolicy,
     Unauthenticated,
 )
@@ -267,6 +268,31 @@ def test_test_event_is_sent_to_webhook(admin: FwClient) -> None:
     webhook = admin.documents.list("Webhook").rows[0]["name"]
     outcome = admin.webhooks.test(webhook)
     assert (outcome.status, outcome.error) == (204, None)
+
+
+def test_lost_rotation_to_a_given_secret_is_repeated_without_harm(
+    site: LiveSite, key: str, admin: FwClient, receiver: LiveReceiver
+) -> None:
+    """B-350: a second rotation would end the secret that the receiver still has."""
+    hook = admin.documents.insert("Webhook", {
+        "url": receiver.url, "event_type": "Custom", "custom_event": "lost.rotation",
+        "secret": SECRET,
+    })  # fmt: skip
+    given = "whsec_" + "A" * 32
+    losing = httpx.Client(transport=LosingAnswers())
+    with losing, FwClient(site.url, key=key, http=losing) as caller:
+        with pytest.raises(NotReached) as lost:
+            caller.webhooks.rotate(hook["name"], secret=given, overlap=1)
+        assert lost.value.sent
+        with pytest.raises(Invalid, match="must differ") as done:
+            caller.webhooks.rotate(hook["name"], secret=given, overlap=1)
+        assert done.value.field == "secret"
+    stored = admin.documents.get("Webhook", hook["name"])
+    assert stored["old_secret_until"] is not None
+    (sent,) = admin.webhooks.emit("lost.rotation", {}).deliveries
+    eventually(lambda: sent in receiver.ids)
+    post = receiver.got[receiver.ids.index(sent)]
+    assert len(post.headers["webhook-signature"].split()) == 2
 
 
 def test_webhook_is_paused_rotated_and_delivery_erased(admin: FwClient) -> None:
