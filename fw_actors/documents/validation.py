@@ -10,12 +10,14 @@ import sqlalchemy as sa
 from fw_actors.documents.fields import (
     CONFIGURED,
     MAX_INTEGER,
+    Data,
     Field,
     Link,
     Password,
     Select,
     ShapeError,
     Table,
+    Text,
     Vault,
     shown_vault,
 )
@@ -23,6 +25,7 @@ from fw_actors.documents.handle import DocType, Fw, child_of, rows_of
 from fw_actors.documents.hooks import run_hook
 from fw_actors.documents.permissions import require_link_within
 from fw_actors.errors import ConflictError, ValidationError
+from fw_actors.rules.identifiers import is_invisible
 from fw_actors.store import Tx
 
 if TYPE_CHECKING:
@@ -150,8 +153,8 @@ def check_value(
 ) -> None:
     """Check one field and its rows, as `check_values` does. Raises: as `check_values`."""
     value = doc.__dict__[field.name]
-    if field.required and not value and field.is_missing(value):
-        raise ValidationError(f"{field.name} is missing.", field=field.name)
+    if field.required:
+        _require_value(doc, field, value)
     if isinstance(field, Table):
         for number, row in enumerate(rows_of(doc, field), 1):
             try:
@@ -170,6 +173,15 @@ def check_value(
             )
     elif isinstance(field, Select) and value == "":
         doc.__dict__[field.name] = None
+
+
+def _require_value(doc: DocType, field: Field, value: Any) -> None:
+    if not value and field.is_missing(value):
+        raise ValidationError(f"{field.name} is missing.", field=field.name)
+    if isinstance(field, Data | Text) and is_invisible(value):
+        if doc._stored is not None and doc._stored[field.name] == value:
+            return  # it was stored before this rule (D-65)
+        raise ValidationError(f"{field.name} must have a visible character.", field=field.name)
 
 
 def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:

@@ -1,4 +1,4 @@
-"""The rules of fields and links (D-53 to D-63)."""
+"""The rules of fields and links (D-53 to D-65)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [  # doctype, fields, field to 
     ("Sales Order", {"title": 5}, "title"),
     ("Sales Order", {"title": "t", "customer": "nobody"}, "customer"),
     ("Sales Order", {"title": "t", "lines": [{"item": "a", "customer": "nobody"}]}, "customer"),
+    ("Sales Order", {"title": "\u200b \u2060"}, "title"),
+    ("Sales Order", {"title": "t", "lines": [{"item": " "}]}, "item"),
     ("Sample", {"kind": "c"}, "kind"),
     ("Sample", {"done": 7}, "done"),
 ]
@@ -45,6 +47,21 @@ async def test_insert_refusal_says_in_which_row_the_field_is(
             lambda fw: fw.new_doc("Sales Order", title="t", lines=[{"item": "a"}, row]).insert()
         )
     assert (refusal.value.extra["table"], refusal.value.extra["row"]) == ("lines", 2)
+
+
+async def test_document_with_a_stored_invisible_value_stays_changeable(desk: ShopSite) -> None:
+    """D-65: also one in a row."""
+
+    def work(fw: Any) -> Any:
+        order = fw.new_doc("Sales Order", title="t", lines=[{"item": "a"}]).insert()
+        fw.db.sql("UPDATE doc_sales_order SET title = :title", {"title": "\u200b"})
+        fw.db.sql("UPDATE doc_orderline SET item = :item", {"item": " "})
+        stored = fw.get_doc("Sales Order", order.name)
+        stored.remark = "changed"
+        return stored.save()
+
+    saved = await desk.do(work)
+    assert (saved.title, saved.lines[0].item, saved.remark) == ("\u200b", " ", "changed")
 
 
 async def test_table_has_5000_rows_at_most(desk: ShopSite) -> None:
