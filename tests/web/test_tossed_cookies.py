@@ -136,12 +136,14 @@ async def test_sign_in_and_sign_out_clear_two_cookies_unread(
 async def test_duplicate_cookies_are_400_elsewhere_and_cleared(site: AppClient) -> None:
     reply = await site.ask("POST", PROFILE, {}, headers=TWO)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
+    assert reply.error["extra"] == {"field": "sid"}
     assert "sid=; Max-Age=0; Path=/; Domain=example.org" in cleared(reply)
 
 
 async def test_api_key_beside_a_cookie_is_400_and_clears_nothing(site: AppClient) -> None:
     reply = await site.ask("POST", PROFILE, {}, headers=KEY_AND_COOKIE)
     assert (reply.status, cleared(reply)) == (400, [])
+    assert reply.error["extra"] == {"field": "sid"}
 
 
 async def test_duplicate_cookies_are_400_to_program_asking_page(site: AppClient) -> None:
