@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from string import ascii_lowercase, ascii_uppercase
+from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -110,12 +111,14 @@ class Query:
         *,
         ignore_permissions: bool,
         further_conditions: Sequence[sa.ColumnElement[bool]] = (),
+        compared: Mapping[str, sa.ColumnElement[Any]] = MappingProxyType({}),
     ) -> None:
-        """`further_conditions`: conditions of the service on the columns of the table.
+        """`further_conditions`: conditions of the service on the columns of the table; `compared`:
+        what the filters on a field compare instead of its column.
 
         Raises: BadRequestError for filters that cannot be understood or are not allowed.
         """
-        self._fw, self._meta = fw, meta
+        self._fw, self._meta, self._compared = fw, meta, compared
         self._ignore_permissions = ignore_permissions
         self._table: sa.FromClause = fw.documents.registry.tables[meta.name].table
         if isinstance(filters, Mapping):
@@ -308,6 +311,7 @@ class Query:
                 )
             return sa.or_(*(self._condition([each, *triple[1:]]) for each in name))
         column = self._column(name)
+        column = self._compared.get(column.name, column)
         if operator == "is null":
             expected = triple[2] if len(triple) == 3 else None  # left out or null: true
             if expected not in (True, False, None):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -446,18 +446,15 @@ class RunRenames(Observer):
                     fw.tx.run(_SET_FILTERS, id=run, filters=renamed)
 
 
+_WEBHOOK: Final = "webhook"
 _REFERENCE_NAME: Final = "reference_name"
 _RENAMED: Final = "renamed"
-"""The operator of a filter that renames have added: `[reference_name, renamed, documents]`.
+"""The operator of a filter that renames have added: `[field, renamed, documents]`.
 
-`documents` are those whose names at the start of the run differ: DocType, name then, and name now.
+`documents` are those whose names in `field` at the start of the run differ: DocType, name then, and
+name now.
 """
-_COMPARE: Final[Mapping[str, Callable[[sa.ColumnElement[Any], Any], sa.ColumnElement[bool]]]] = {
-    "=": lambda name, value: name == value,
-    "!=": lambda name, value: name != value,
-    "in": lambda name, values: name.in_(values),
-    "not in": lambda name, values: name.not_in(values),
-}
+_COMPARISONS: Final = ("=", "!=", "in", "not in")
 """The operators whose operands are names."""
 
 
@@ -465,69 +462,80 @@ def _renamed_filters(stored: str, doctype: str, old: str, new: str) -> str:
     """Return filters, as JSON, that select the same deliveries after a rename."""
     filters = json.loads(stored)
     if doctype == "Webhook":
-        filters = _with_name_replaced(filters, "webhook", old, new)
+        if _may_be_replaced(filters, _WEBHOOK):
+            filters = _with_name_replaced(filters, _WEBHOOK, old, new)
+        else:
+            filters = _with_renamed_document(filters, _WEBHOOK, doctype, old, new)
     doctypes = _doctypes_of(filters)
-    if doctypes == {doctype}:
+    if doctypes == {doctype} and _may_be_replaced(filters, _REFERENCE_NAME):
         filters = _with_name_replaced(filters, _REFERENCE_NAME, old, new)
     elif doctypes is None or doctype in doctypes:
         # The filters may also select documents of other DocTypes with either name.
-        filters = _with_renamed_document(filters, doctype, old, new)
+        filters = _with_renamed_document(filters, _REFERENCE_NAME, doctype, old, new)
     return json.dumps(filters)
+
+
+def _may_be_replaced(filters: Sequence[Any], field: str) -> bool:
+    """Whether no filter compares the names in `field` with what another field may have too."""
+    return not any(_compares_names(each, field) and each[0] != field for each in filters)
 
 
 def _with_name_replaced(filters: list[Any], field: str, old: str, new: str) -> list[Any]:
     return [_renamed_filter(each, old, new) if each[0] == field else each for each in filters]
 
 
-def _with_renamed_document(filters: list[Any], doctype: str, old: str, new: str) -> list[Any]:
-    """Record the rename of a document that has, or had, a name in the filters."""
+def _with_renamed_document(
+    filters: list[Any], field: str, doctype: str, old: str, new: str
+) -> list[Any]:
+    """Record the rename of a document that has, or had, a name with which `field` is compared."""
     others, renamed = _split_renamed(filters)
     names: set[str] = set()
-    for _, operator, operand in filter(_compares_name, others):
+    for _, operator, operand in (each for each in others if _compares_names(each, field)):
         names.update(operand if operator in ("in", "not in") else [operand])
-    former = {(about, now): then for about, then, now in renamed}
+    former = {(about, now): then for about, then, now in renamed.get(field, ())}
     first = former.pop((doctype, old), old)
     if first in names or new in names:
         former[doctype, new] = first
-    documents = [[about, then, now] for (about, now), then in former.items()]
-    return [*others, [_REFERENCE_NAME, _RENAMED, documents]] if documents else others
+    renamed[field] = [[about, then, now] for (about, now), then in former.items()]
+    return [*others, *([name, _RENAMED, each] for name, each in renamed.items() if each)]
 
 
-def _split_renamed(filters: list[Any]) -> tuple[list[Any], list[list[str]]]:
-    """Return the filters without the one that renames have added, and its documents."""
+def _split_renamed(filters: list[Any]) -> tuple[list[Any], dict[str, list[list[str]]]]:
+    """Return the filters without those that renames have added, and the documents of these by
+    field."""
     others = [each for each in filters if each[1] != _RENAMED]
-    return others, [document for each in filters if each[1] == _RENAMED for document in each[2]]
+    return others, {each[0]: each[2] for each in filters if each[1] == _RENAMED}
 
 
-def _compares_name(each: Sequence[Any]) -> bool:
-    """Whether a filter compares the name of the document with names."""
-    field, operator, *operands = each
-    is_comparison = field == _REFERENCE_NAME and operator in _COMPARE and len(operands) == 1
-    return is_comparison and operands[0] is not None
+def _compares_names(each: Sequence[Any], name: str) -> bool:
+    """Whether a filter compares the names in a field with others, alone or among other fields."""
+    fields, operator, *operands = each
+    is_comparison = operator in _COMPARISONS and len(operands) == 1 and operands[0] is not None
+    return is_comparison and (name in fields if isinstance(fields, list) else name == fields)
 
 
 def _query(fw: Fw, stored: str) -> Query:
     """Return the deliveries that the stored filters of a run select."""
     filters, renamed = _split_renamed(json.loads(stored))
-    conditions: list[sa.ColumnElement[bool]] = []
-    if renamed:
-        former_name = sa.case(
-            *(
-                (sa.and_(_D.reference_doctype == about, _D.reference_name == now), then)
-                for about, then, now in renamed
-            ),
-            else_=_D.reference_name,
-        )
-        compared = filter(_compares_name, filters)
-        conditions = [_COMPARE[each[1]](former_name, each[2]) for each in compared]
-        filters = [each for each in filters if not _compares_name(each)]
     return Query(
         fw,
         fw.documents.registry.meta(_DELIVERY),
         [*filters, _FINISHED],
         ignore_permissions=True,
-        further_conditions=conditions,
+        compared={field: _former_name(field, documents) for field, documents in renamed.items()},
     )
+
+
+def _former_name(field: str, documents: Sequence[Sequence[str]]) -> sa.ColumnElement[Any]:
+    """Return the names in `field` as they were at the start of the run."""
+    if field == _WEBHOOK:
+        then = [(_D.webhook == now, first) for _, first, now in documents]
+    else:
+        then = [
+            (sa.and_(_D.reference_doctype == about, _D.reference_name == now), first)
+            for about, first, now in documents
+        ]
+    return sa.case(*then, else_=_D[field])
 
 
 def _doctypes_of(filters: Sequence[Sequence[Any]]) -> Set[str] | None:

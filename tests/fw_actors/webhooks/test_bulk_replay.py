@@ -398,6 +398,42 @@ async def test_bulk_replay_includes_all_deliveries_of_webhook_renamed_meanwhile(
     assert "billing" in run.filters
 
 
+@pytest.mark.parametrize(
+    ("how", "value", "matching"),
+    [("=", "erp", 2), ("in", ["other", "erp"], 2), ("!=", "note.shared", 2), ("!=", "new", 2)],
+)
+async def test_bulk_replay_by_several_fields_follows_rename_of_webhook(
+    bulk: ScriptedBulkReplays, how: str, value: object, matching: int
+) -> None:
+    """A filter may compare the Webhook and other fields with one name (B-257)."""
+    await bulk.failed(2)
+    webhook = await bulk.site.do(lambda fw: fw.get_all("Webhook")[0]["name"])
+    await bulk.site.do(lambda fw: fw.get_doc("Webhook", webhook).rename("erp"))
+    await bulk.begin([["webhook", "=", "erp"], [["webhook", "event"], how, value]])
+    await bulk.site.do(lambda fw: fw.get_doc("Webhook", "erp").rename("billing"))
+    await bulk.site.do(lambda fw: fw.get_doc("Webhook", "billing").rename("note.shared"))
+    assert await bulk.step() == matching
+    assert (await bulk.run()).selection == [
+        ["webhook", "=", "erp"], [["webhook", "event"], how, value],
+    ]  # fmt: skip
+
+
+async def test_bulk_replay_by_several_fields_follows_rename_of_document(
+    bulk: ScriptedBulkReplays,
+) -> None:
+    """A filter may compare the document and other fields with one name (B-257)."""
+    note = await bulk.site.do(lambda fw: fw.new_doc("Note", title="a").insert().name)
+    await bulk.site.subscribe()
+    await bulk.site.do(
+        lambda fw: fw.webhooks.emit("note.shared", {}, reference={"doctype": "Note", "name": note})
+    )
+    await bulk.attempt("REFUSED")
+    about = [["reference_name", "event"], "=", note]
+    await bulk.begin([["reference_doctype", "=", "Note"], about])
+    await bulk.site.do(lambda fw: fw.get_doc("Note", note).rename("second"))
+    assert [await bulk.step(), await bulk.step()] == [1, 0]
+
+
 async def test_bulk_replay_filters_of_other_forms_survive_rename(bulk: ScriptedBulkReplays) -> None:
     """A filter may name several fields, and may have no value (B-257)."""
     await bulk.failed(1)
