@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Final, NamedTuple
 
 import sqlalchemy as sa
@@ -51,7 +52,24 @@ _FAILING: Final = Statement(
 _DISABLED: Final = Statement(
     _OF_WEBHOOKS.where(_W.enabled == 0, _HEALTH.disabled == _HEALTH.failing_since)
 )
+_GROUPED: Final = (
+    sa.select(_D.webhook, _D.creation)
+    .where(_D.status == DeliveryStatus.FAILED.value, _D.last_attempt > sa.bindparam("after"))
+    .order_by(_D.last_attempt)  # the first ones, so that each group has its first event
+    .limit(sa.bindparam("limit"))
+    .subquery()
+)
+_RESENDABLE: Final = Statement(
+    sa.select(_GROUPED.c.webhook, sa.func.min(_GROUPED.c.creation))
+    .select_from(_GROUPED.join(_W.name.table, _W.name == _GROUPED.c.webhook))
+    .where(_W.enabled == 1)
+    .group_by(_GROUPED.c.webhook)
+    .having(sa.func.count() > 1)
+    .order_by(sa.func.count().desc(), _GROUPED.c.webhook)
+)
 
+_MAX_GROUPED: Final = 10_000  # failed deliveries, by their Webhook
+_MAX_COMMANDS: Final = 3
 _MAX_NAMED: Final = 5  # receivers, and Webhooks in a list
 CERTIFICATE_DAYS: Final = 30
 
@@ -71,6 +89,7 @@ class WebhookFacts:
     enabled: int
     retrying: int
     failed: int  # in the last 24 hours
+    resendable: tuple[WebhookSince, ...] = ()  # enabled, and the first event of several of these
     odd_secrets: tuple[str, ...] = ()
     refused_urls: tuple[str, ...] = ()
     lost_doctypes: tuple[str, ...] = ()
@@ -133,7 +152,7 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
         yield warning(
             f"deliveries that failed in the last 24 hours: {facts.failed}",
             "fw webhooks list --status Failed lists them, fw webhooks explain DELIVERY gives the "
-            "reason, fw webhooks replay DELIVERY resends one.",
+            f"reason, fw webhooks replay DELIVERY resends one{_bulk_replays(facts.resendable)}.",
         )
     else:
         yield ok("no delivery failed in the last 24 hours")
@@ -194,6 +213,21 @@ def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
     )
 
 
+def _bulk_replays(webhooks: Sequence[WebhookSince]) -> str:
+    """Return the commands that resend the failed deliveries of each Webhook."""
+    commands = [
+        f"fw webhooks replay --webhook {quote(each.webhook)} --since {iso(each.since)}"
+        for each in webhooks[:_MAX_COMMANDS]
+    ]
+    if not commands:
+        return ""
+    others = ", and likewise for other Webhooks" if len(webhooks) > len(commands) else ""
+    return (
+        f". All of a Webhook, when its receiver works again: {'; '.join(commands)}{others} "
+        "(--dry-run lists them)"
+    )
+
+
 def _since(webhooks: Sequence[WebhookSince], subject: str, todo: str) -> Iterator[Finding]:
     if webhooks:
         names = tuple(f"{each.webhook} since {iso(each.since)}" for each in webhooks)
@@ -234,6 +268,10 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         enabled=len(webhooks),
         retrying=tx.scalar(retrying),
         failed=tx.scalar(failed),
+        resendable=tuple(
+            WebhookSince(*row)
+            for row in tx.rows(_RESENDABLE, after=tx.now - MS_PER_DAY, limit=_MAX_GROUPED)
+        ),
         odd_secrets=tuple(
             str(name) for name, *_, secret, row in webhooks if _is_odd(site, secret, row)
         ),

@@ -63,6 +63,23 @@ async def test_webhook_facts_count_enabled_retrying_and_recently_failed(site: Vi
     assert (await webhook_facts(site.site)).failed == 1
 
 
+async def test_webhook_facts_name_enabled_webhooks_with_several_failures(
+    site: VirtualSite,
+) -> None:
+    """A bulk replay of their deliveries begins at the first event of these (O-132)."""
+    failing = await site.subscribe()
+    first = site.site.clock.now()
+    for _ in range(2):
+        await end(site, await emit(site), DeliveryStatus.FAILED)
+        await trio.sleep(DAY / 2 - 1)
+    assert (await webhook_facts(site.site)).resendable == ((failing, first),)
+    await site.do(lambda fw: fw.get_doc("Webhook", failing).db_set("enabled", 0))
+    assert (await webhook_facts(site.site)).resendable == ()
+    await site.do(lambda fw: fw.get_doc("Webhook", failing).db_set("enabled", 1))
+    await trio.sleep(10)  # the first one has failed more than a day ago
+    assert (await webhook_facts(site.site)).resendable == ()
+
+
 async def test_webhook_facts_list_misconfigured_enabled_webhooks(tmp_path: Path) -> None:
     """Lengths other than 24 to 64 bytes pass with a warning in doctor (B-25, O-140)."""
     async with open_virtual_site(tmp_path, mode="development") as site:

@@ -84,6 +84,17 @@ def test_doctor_warns_of_deliveries_failed_in_the_last_day() -> None:
     assert ": 3" in only(evaluate_webhooks(WebhookFacts(False, 1, 0, 3)), Level.WARNING)
 
 
+def test_doctor_names_commands_that_resend_many_failed_deliveries() -> None:
+    """The remedy of many failures resends all of a Webhook, from its first failed event (O-132)."""
+    many = tuple(WebhookSince(name, 1000) for name in ("erp", "it's new", "c", "d"))
+    section = evaluate_webhooks(WebhookFacts(False, 4, 0, 900, resendable=many))
+    (remedy,) = [each.todo for each in section.findings if each.level == Level.WARNING]
+    since = "--since 1970-01-01T00:00:01.000Z"
+    assert f"again: fw webhooks replay --webhook erp {since}; " in remedy
+    assert f"--webhook 'it'\"'\"'s new' {since}; fw webhooks replay --webhook c {since}," in remedy
+    assert "--webhook d" not in remedy
+
+
 @pytest.mark.parametrize("kind", ["paused", "failing", "disabled"])
 def test_doctor_names_paused_failing_and_disabled_webhooks_with_start(kind: str) -> None:
     """Paused, failing and disabled Webhooks are a warning, with the time since when (B-400)."""
