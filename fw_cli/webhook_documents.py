@@ -6,7 +6,8 @@ running service use the change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -16,7 +17,7 @@ from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
-from fw_cli.output import as_json, say, show, show_json
+from fw_cli.output import as_json, say, show, show_json, spool
 from fw_cli.secret_input import read_secret, secret_options, warn_of_short
 from fw_cli.values import (
     EVENT,
@@ -244,29 +245,29 @@ def show_webhooks(context: CommandContext, webhook: str | None, as_json: bool) -
 
     service = service_state(context.config)
 
-    def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
+    def read(_: Site, fw: Fw) -> Iterator[dict[str, Any]]:
         from fw_actors.documents import rest
+        from fw_actors.documents.query import WALK_ROWS, names_of
         from fw_actors.webhooks.health import MAX_WAITING_DELIVERIES, health_of
 
-        if webhook is None:
-            names = [row["name"] for row in fw.get_list(DOCTYPE, order_by="name asc")]
-        else:
-            names = [require_webhook(fw, webhook)]
-        health = health_of(fw.tx, names, service)
-        rows = [_webhook_as_json(rest.read(fw, DOCTYPE, name), health[name]) for name in names]
-        for row in rows if not as_json else ():
-            if row["waiting"] >= MAX_WAITING_DELIVERIES:
-                row["waiting"] = f"{row['waiting']} or more"
-        return rows
+        names = names_of(fw, DOCTYPE) if webhook is None else iter([require_webhook(fw, webhook)])
+        while page := list(islice(names, WALK_ROWS)):
+            health = health_of(fw.tx, page, service)
+            for name in page:
+                row = _webhook_as_json(rest.read(fw, DOCTYPE, name), health[name])
+                if row["waiting"] >= MAX_WAITING_DELIVERIES and not as_json:
+                    row["waiting"] = f"{row['waiting']} or more"
+                yield row
 
-    rows = context.read(read)
-    if webhook is None:
-        show(rows, _COLUMNS, json=as_json)
-    elif as_json:
-        show_json(rows[0])
-    else:
-        facts = [{"field": field, "value": value} for field, value in rows[0].items()]
-        show(facts, {"field": "Field", "value": "Value"}, json=False)
+    with spool() as rows:
+        context.read(lambda site, fw: rows.fill(read(site, fw)))
+        if webhook is None:
+            show(rows, _COLUMNS, json=as_json)
+        elif as_json:
+            show_json(next(iter(rows)))
+        else:
+            facts = [{"field": key, "value": value} for key, value in next(iter(rows)).items()]
+            show(facts, {"field": "Field", "value": "Value"}, json=False)
 
 
 def _webhook_as_json(values: Mapping[str, Any], health: Any) -> dict[str, Any]:

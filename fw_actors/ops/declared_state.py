@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -48,6 +48,7 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 WEBHOOK, ROLE, USER, SCOPE = "Webhook", "Role", "User", "User Permission"
 SECRET_PREFIX: Final = "FW_SECRET_"
 HIDDEN: Final = "(secret)"
+_MAX_COMPARED_ROLES: Final = 10_000
 
 _COMMON_MISTAKES: Final = {"event": "custom_event", "doctype": "webhook_doctype"}
 """The fields that are meant by options of `fw webhooks add`."""
@@ -201,7 +202,7 @@ class DeclaredStates:
         if faults:
             raise ConfigurationError(faults)
         if prune:
-            stored = [row["name"] for row in fw.get_list(WEBHOOK, order_by="name asc")]
+            stored = names_of(fw, WEBHOOK)
             changes += [
                 Change("delete", WEBHOOK, name) for name in stored if name not in state.webhooks
             ]
@@ -381,14 +382,35 @@ def _collecting(faults: list[str]) -> Iterator[None]:
         faults.append(str(error))
 
 
+class _ExistingRoles:
+    """The roles that a site has, or will have with the declared ones.
+
+    A site may have more than fit into memory: only the names in question are looked up, and the
+    nearest one is sought among the first `_MAX_COMPARED_ROLES`.
+    """
+
+    def __init__(self, fw: Fw, state: DeclaredState) -> None:
+        self._fw = fw
+        self._exists = dict.fromkeys(state.roles, True)
+
+    def __contains__(self, role: str) -> bool:
+        if role not in self._exists:
+            self._exists[role] = self._fw.exists(ROLE, role) is not None
+        return self._exists[role]
+
+    def __iter__(self) -> Iterator[str]:
+        declared = (role for role, exists in self._exists.items() if exists)
+        return chain(declared, islice(names_of(self._fw, ROLE), _MAX_COMPARED_ROLES))
+
+
 def _unknown_names(fw: Fw, state: DeclaredState) -> list[str]:
     """Return a sentence for each declared role and DocType that does not exist.
 
     A stored Webhook or scope may name a DocType that no app declares any more, and stay (B-16).
     """
-    roles = {row["name"] for row in fw.get_all(ROLE, fields=["name"])} | set(state.roles)
+    roles = _ExistingRoles(fw, state)
     doctypes = fw.documents.registry.metas
-    named: list[tuple[str, str, Any, Iterable[str]]] = []
+    named: list[tuple[str, str, Any, _ExistingRoles | Mapping[str, Meta]]] = []
     for name, user in state.users.items():
         place = f"users.{name}"
         if not isinstance(user.roles, msgspec.UnsetType):

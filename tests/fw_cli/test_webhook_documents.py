@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fw_actors.documents import query
 from fw_actors.documents.core import Webhook
 from fw_actors.documents.fields import Int
 from fw_actors.rules.signing import key_of
@@ -111,6 +112,16 @@ def test_add_refuses_same_values_as_http(
     assert result.exit_code == code, result.output
     assert "internal error" not in result.stderr
     assert fw.json("webhooks", "show", "--json") == []
+
+
+def test_show_reads_webhooks_in_pages(fw: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any, and with more than one page of them (C-176)."""
+    monkeypatch.setattr(query, "WALK_ROWS", 2)
+    assert fw.json("webhooks", "show", "--json") == []
+    for name in "cab":
+        fw.done("webhooks", "add", URL, "--name", name, "--event", "a.b")
+    assert [row["name"] for row in fw.json("webhooks", "show", "--json")] == ["a", "b", "c"]
+    assert fw.done("webhooks", "show").count(URL) == 3
 
 
 def test_given_secret_is_not_printed(fw: CommandLine) -> None:
