@@ -505,7 +505,7 @@ def ascii_lower(text: str) -> str:
 def _one_operand(meta: Meta, name: str, value: Any) -> Any:
     field = _field_of(meta, name)
     if value is None:
-        raise BadRequestError('null must be compared by =, != or "is null".', field="filters")
+        raise BadRequestError('null must be compared with =, != or "is null".', field="filters")
     try:
         if field is not None:
             return field.to_store(field.accept(value))

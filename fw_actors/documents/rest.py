@@ -311,7 +311,9 @@ def rename(
     meta = _meta_of(fw, doctype)
     for key in body:
         if key != "name":
-            raise BadRequestError(f"A rename takes only name, not {key[:60]}.", field=key[:60])
+            raise BadRequestError(
+                f"A rename accepts only name and modified, not {key[:60]}.", field=key[:60]
+            )
     new = body.get("name")
     if not isinstance(new, str):
         raise BadRequestError("name must be text.", field="name")

@@ -136,7 +136,7 @@ def read_raw(text: str) -> bytes:
         if kind == "tag":
             kind = "skipped"
         if ended and kind != "skipped" and piece != ";":
-            raise ValidationError("fw.db.sql runs one statement at a time.")
+            raise ValidationError("fw.db.sql accepts only one statement at a time.")
         if kind == "name":
             parts.append(f"%({token['name']})s")
             continue
@@ -147,7 +147,8 @@ def read_raw(text: str) -> bytes:
             first = piece.upper()
         ended = ended or piece == ";"
     if first not in _ALLOWED:
-        raise ValidationError(f"fw.db.sql runs no {first[:20] or 'empty'} statement.")
+        refused = f"{first[:20]} statements" if first else "an empty statement"
+        raise ValidationError(f"fw.db.sql does not allow {refused}.")
     try:
         return "".join(parts).encode()
     except UnicodeEncodeError:
@@ -166,7 +167,9 @@ def _end_of_comment(text: str, begin: int) -> int:
 
 def _refuse_function(name: str) -> None:
     if name.lower() in _REFUSED_FUNCTIONS:
-        raise ValidationError(f"fw.db.sql does not run {name}: it outlives the transaction.")
+        raise ValidationError(
+            f"fw.db.sql does not allow {name}, because its effect outlasts the transaction."
+        )
 
 
 _LOCK: Final = b"SELECT pg_advisory_xact_lock(%s)"

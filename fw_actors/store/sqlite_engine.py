@@ -51,7 +51,8 @@ _TABLES_WITH: Final = (
 # Makes an app's statement different from fw's own, whose prepared form has passed the guard.
 _RAW_PREFIX: Final = "/* fw.db.sql */ "
 _NOT_IN_SQL: Final = (
-    "fw.db.sql runs no statement for transactions or savepoints, and no ATTACH, DETACH or PRAGMA."
+    "fw.db.sql does not allow ATTACH, DETACH, PRAGMA, or statements that begin or end transactions "
+    "or savepoints."
 )
 
 

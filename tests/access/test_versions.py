@@ -131,7 +131,8 @@ async def test_version_in_the_body_of_a_delete_is_refused(ann: SignedInUser) -> 
     read = await ann.insert("delete")
     reply = await ann.ask("DELETE", f"/{read['name']}", {"modified": read["modified"]})
     assert (reply.status, reply.error["extra"]) == (400, {"field": "modified"})
-    assert reply.error["message"] == "A DELETE takes no body; modified must be a query parameter."
+    expected = "A DELETE must not have a body; send modified as a query parameter."
+    assert reply.error["message"] == expected
 
 
 async def test_version_page_shows_changes_as_the_history_does(site: HttpSite) -> None:

@@ -60,7 +60,8 @@ def _require_no_members(body: bytes) -> None:
     """
     for key in read_object(body):
         raise BadRequestError(
-            "A DELETE takes no body; modified must be a query parameter.", field=printable(key)
+            "A DELETE must not have a body; send modified as a query parameter.",
+            field=printable(key),
         )
 
 

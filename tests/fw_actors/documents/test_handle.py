@@ -128,7 +128,7 @@ async def test_sql_refuses_unsupported_statement_and_keeps_transaction_usable(
         for text in BEYOND:
             with pytest.raises(ValidationError) as refusal:
                 fw.db.sql(text)
-            is_rule = "fw.db.sql runs no " in refusal.value.message
+            is_rule = "fw.db.sql does not allow " in refusal.value.message
             assert is_rule or text.lower().startswith("select")
 
     await desk.do(work)

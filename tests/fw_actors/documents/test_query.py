@@ -121,7 +121,7 @@ async def test_refused_range_states_the_number_of_values(shelf: ShopSite) -> Non
 
 async def test_refused_null_states_its_operators(shelf: ShopSite) -> None:
     """D-36: it named only `is null`, although `=` and `!=` take null too."""
-    with pytest.raises(BadRequestError, match=r'^null must be compared by =, != or "is null"'):
+    with pytest.raises(BadRequestError, match=r'^null must be compared with =, != or "is null"'):
         await names(shelf, [["count", "<", None]])
 
 
