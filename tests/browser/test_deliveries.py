@@ -322,7 +322,7 @@ def test_matching_deliveries_are_replayed_beyond_one_page(
     eventually(lambda: all(status(page, each) == "Sent" for each in sent))
     page.get_by_role("button", name="Replay all 53 that match").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("All with Webhook All pages.")  # the words of its result
+    expect(dialog).to_contain_text("All with Webhook All pages, until ")  # the words of its result
     check_page(page, "deliveries-replay-all")
     dialog.get_by_role("button", name="Replay all").click()
     run = page.get_by_role("region", name="Bulk replay")
@@ -352,7 +352,7 @@ def test_bulk_replay_page_shows_outcome_counts(page: Page, receiver: LiveReceive
         page.goto(f"{DELIVERIES}?webhook={name}&error=status: the receiver answered 410.")
         page.get_by_role("button", name="Replay all 2 that match").click()
         expect(page.get_by_role("dialog")).to_contain_text(
-            'Webhook Results, Error "The receiver answered 410". Each is sent again'
+            'Webhook Results, Error "The receiver answered 410", until '
         )
         page.keyboard.press("Escape")
         page.goto(f"{DELIVERIES}?webhook={name}&status=Failed&_since=1h")

@@ -70,12 +70,15 @@ def cell(meta: Meta, name: str, value: Any) -> ListCell:
         return EMPTY
     if kind == "Select" or name == "action":
         return badge(str(value))
+    if kind == "JSON":
+        return ListCell("words", shortened(json_in_words(value)))
     return ListCell(kind_of(meta, name), shortened(str(value)))
 
 
 def kind_of(meta: Meta, name: str) -> str:
     """Return the kind of a field's cells: text, time or number."""
-    return _KINDS.get(_type_of(meta, name), "text")
+    kind = _type_of(meta, name)
+    return "words" if kind == "JSON" else _KINDS.get(kind, "text")
 
 
 def _type_of(meta: Meta, name: str) -> str:
@@ -98,6 +101,22 @@ def display_text(value: Any) -> str:
     if value is None or value == "":
         return "empty"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def json_in_words(value: Any) -> str:
+    """Return a JSON value in words: `{"changed": ["url", "enabled"]}` is `Changed: url, enabled`.
+
+    The details of Audit Events have names as keys and few values.
+    """
+    if isinstance(value, dict):
+        return "; ".join(f"{label_of(key)}: {_member(each)}" for key, each in value.items())
+    return _member(value)
+
+
+def _member(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(display_text, value)) or "none"
+    return "none" if value is None else display_text(value)
 
 
 PAGE_SIZE: Final = 50
@@ -197,7 +216,8 @@ class Listing:
     """The end of the range; empty without a limit."""
     filtered: bool
     matching: str
-    """The filters in the form of the JSON API."""
+    """The filters in the form of the JSON API, limited to documents that exist now: an action on
+    all that match affects none that `total` does not count because it was created later."""
     export: str
     """The path of the list as CSV; empty if the user may not export."""
     columns: tuple[ListColumn, ...]
@@ -252,7 +272,7 @@ def listing(
         begins=query.get(FROM, ""),
         ends=query.get(UNTIL, ""),
         filtered=bool(filters or conditions),
-        matching=json.dumps(filters),
+        matching=json.dumps([*filters, ["creation", "<", iso(fw.tx.now + 1)]]),
         export=_address(export_path, kept, 1) if fw.rights.allows(meta, "export") else "",
         columns=tuple(_column(meta, path, kept, name) for name in columns),
         rows=_rows(fw, meta, columns, page),
@@ -437,7 +457,8 @@ def _column(meta: Meta, path: str, kept: Mapping[str, str], name: str) -> ListCo
     order = {name: "ascending", f"-{name}": "descending"}.get(kept.get(SORT, ""), "none")
     sort = f"-{name}" if order == "ascending" else name
     address = _address(path, {**kept, SORT: sort}, 1)
-    return ListColumn(name, label_of(name), address, order, kind_of(meta, name))
+    sorts = _type_of(meta, name) != "JSON"  # the order of a value's JSON means nothing to readers
+    return ListColumn(name, label_of(name), address if sorts else "", order, kind_of(meta, name))
 
 
 def _row(

@@ -44,7 +44,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "User": ("name", "fullName", "email", "enabled"),
     "Role": ("name", "modified"),
-    "Audit Event": ("creation", "action", "target", "actor", "request_id"),
+    "Audit Event": ("creation", "action", "target", "detail", "actor", "request_id"),
     "Version": ("creation", "docname", "ref_doctype", "modified_by"),
     "Email Delivery": ("recipient", "template", "status", "attempts", "creation"),
     "Error Log": ("creation", "method", "message", "request_id"),

@@ -18,6 +18,7 @@ from tests.http_site import HttpSite, http_site
 from tests.web.client import connected
 from web.pages import exporting
 from web.pages.exporting import csv_bytes, safe_cell
+from web.pages.listing import json_in_words
 
 HTML = (("Accept", "text/html"),)
 
@@ -207,6 +208,33 @@ async def test_state_filter_is_not_for_managers_with_scopes(site: HttpSite) -> N
     assert (await site.ask("GET", "/app/User", sid=sid)).status == 200
     for path in ("/app/User", "/export/User"):
         assert (await site.ask("GET", f"{path}?_state=disabled", sid=sid)).status == 403
+
+
+async def test_list_shows_details_of_audit_events_in_words(site: HttpSite) -> None:
+    """H-205: an Audit Event says nothing without its detail; JSON is not sorted by."""
+    await site.do(lambda fw: fw.get_doc("User", "wendy").db_set("enabled", 0))
+    await site.do(lambda fw: fw.get_doc("User", "wendy").rename("wanda"))
+    reply = await site.ask("GET", "/app/Audit%20Event", sid=await site.sid("boss"), headers=HTML)
+    page = reply.body.decode()
+    assert "Changed: enabled; Enabled: false</td>" in page
+    assert "Old: wendy; New: wanda</td>" in page
+    assert ">Detail</th>" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"changed": ["url", "enabled"], "until": None}, "Changed: url, enabled; Until: none"),
+        ({"failures": 3, "roles": []}, "Failures: 3; Roles: none"),
+        ({"filter": {"user": "ann"}}, 'Filter: {"user": "ann"}'),
+        ({}, ""),
+        ([1, "a"], "1, a"),
+        ("text", "text"),
+    ],
+)
+def test_json_in_words_names_members(value: Any, text: str) -> None:
+    """SQL may have written anything."""
+    assert json_in_words(value) == text
 
 
 async def test_unknown_path_keeps_menu_for_signed_in_user(site: HttpSite) -> None:

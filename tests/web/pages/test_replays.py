@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from fw_actors.documents.handle import Fw
 from fw_actors.webhooks.replay import MAX_COUNTED_DELIVERIES, ReplayRun
 from tests.fw_actors.virtual_site_kit import VirtualSite, open_virtual_site
-from web.pages.listing import BAD, GOOD, PLAIN, WARN
+from web.pages.listing import BAD, GOOD, PLAIN, WARN, Listing, listing
 from web.pages.replays import ShownCount, in_words, path_of, replays_of, shown_run
 
 LIST = "/app/Webhook%20Delivery?replay_run=r1"
@@ -162,3 +164,19 @@ async def test_replays_are_shown_to_unlimited_managers_only(site: VirtualSite) -
 async def test_replay_that_is_not_kept_has_no_page(site: VirtualSite, run: str | None) -> None:
     await keep_run(site, "r1", 1)
     assert await site.do(lambda fw: path_of(fw, run)) == ""
+
+
+async def test_list_limits_action_on_all_to_counted_documents(site: VirtualSite) -> None:
+    """B-257: what is recorded after the page was loaded is not in its number."""
+    await site.subscribe()
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+
+    def page(fw: Fw) -> Listing:
+        return listing(fw, "Webhook Delivery", {"event": "note.shared"})
+
+    shown = await site.do(page)
+    filters = json.loads(shown.matching)
+    await trio.sleep(0.001)
+    await site.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    count = await site.do(lambda fw: fw.count("Webhook Delivery", filters))
+    assert (shown.total, count, (await site.do(page)).total) == (1, 1, 2)

@@ -39,7 +39,7 @@ function showRun(run) {
   if (localStorage.getItem(CLOSED) === run.id) return; // also by a response that was late
   if (!live && watchedRun !== run.id && Date.now() - Date.parse(run.ended) > SHOWN_AFTER_MS) return;
   panel.hidden = false;
-  part("what").textContent = `Replay of all with ${filterText(run.filters)}, started by ${run.user} ${new Date(run.begun).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })}`;
+  part("what").textContent = `Replay of all with ${filterText(run.filters)}, started by ${run.user} ${new Date(run.begun).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" })}`;
   part("result").href = `/app/replays/${run.id}`;
   const total = Math.max(run.total, run.done, 1);
   panel.querySelector("progress").max = total;
