@@ -272,7 +272,9 @@ class ServerWatch:
     sign of it: when one has waited for `ANSWER_SECONDS`, the watch opens a connection to the same
     server. If that is not answered either, it breaks off the connections that wait there, so that
     their threads get the error of a lost connection, and has the pools close their idle ones. A
-    transaction that had not begun its commit is rolled back by the server when that continues.
+    server that answered is asked again after `ANSWER_SECONDS`, because each connection costs it a
+    process, and its log a line. A transaction that had not begun its commit is rolled back by the
+    server when that continues.
     """
 
     def __init__(self, conninfo: Mapping[str, Any], answer_seconds: float) -> None:
@@ -283,6 +285,8 @@ class ServerWatch:
         self._connections: WeakSet[PostgresConnection] = WeakSet()
         self._on_silence: list[Callable[[], None]] = []
         self._closing = threading.Event()
+        self._answered: dict[_ServerAddress, float] = {}
+        """The time.monotonic() of the last probe that each server answered."""
         threading.Thread(target=self._watch, name="fw-server-watch", daemon=True).start()
 
     def add(self, connection: PostgresConnection) -> None:
@@ -311,7 +315,10 @@ class ServerWatch:
             waiting = [(each, each.waiting_since) for each in self._connections]
         late = [(each, since, each.address) for each, since in waiting if since <= latest]
         for address in {address for _, _, address in late}:
+            if self._answered.get(address, -inf) > latest:
+                continue
             if self._answers(address):
+                self._answered[address] = time.monotonic()
                 continue
             ended = [each.break_off(since) for each, since, at in late if at == address]
             _log.warning(

@@ -514,6 +514,26 @@ async def test_store_on_frozen_server_closes(own_cluster: PostgresCluster) -> No
             frozen.enter_context(own_cluster.frozen())
 
 
+async def test_long_statement_causes_few_probes(
+    own_cluster: PostgresCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that answered is not asked each second: it starts a process each time (O-14)."""
+    connect, probes = psycopg.connect, []
+
+    def counted(*args: Any, **options: Any) -> psycopg.Connection[Any]:
+        if options.get("target_session_attrs") == "any":
+            probes.append(options)
+        return connect(*args, **options)
+
+    monkeypatch.setattr(psycopg, "connect", counted)
+    clock, entropy = SystemClock(), SeededEntropy(1)
+    async with open_postgres(
+        own_cluster.url(), clock=clock, entropy=entropy, answer_seconds=1.5
+    ) as store:
+        await store.write(lambda tx: tx.run(sql("SELECT pg_sleep(6.5)")))
+    assert 1 <= len(probes) <= 3
+
+
 async def test_long_statement_is_not_broken_off(own_cluster: PostgresCluster) -> None:
     """The server answers another connection meanwhile (O-14)."""
     async with impatient(own_cluster) as store:
