@@ -191,11 +191,15 @@ const DELETION = {
   User: "Its sessions, API keys, links and access scopes are deleted with it. ",
   Webhook: "Its deliveries are kept, and waiting deliveries fail. ",
 };
+// What a rename of a Webhook costs: it writes to all of its deliveries in one transaction.
+const RENAME = {
+  Webhook: "Its deliveries get the new name too. If there are hundreds of thousands, other writes, such as sign-ins, may wait for seconds: change its title instead. ",
+};
 const ACTS = {
   submit: { title: "Submit this document?", text: "After that most of its fields can no longer be changed.", ok: "Submit", path: "/submit", done: "Submitted." },
   cancel: { title: "Cancel this document?", text: "It stays readable, but can no longer be changed.", ok: "Cancel document", danger: true, path: "/cancel", done: "Cancelled." },
   delete: { title: "Delete this document?", text: `${DELETION[doctype] ?? ""}This cannot be undone.`, ok: "Delete", danger: true },
-  rename: { title: "Rename this document", text: "Links to it are updated.", ok: "Rename", field: { label: "New name" }, value: name },
+  rename: { title: "Rename this document", text: `${RENAME[doctype] ?? ""}Links to it are updated.`, ok: "Rename", field: { label: "New name" }, value: name },
 };
 
 // Carry out an action on the version that is shown; return the path of the next page if it is another.
