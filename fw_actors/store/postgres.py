@@ -422,8 +422,9 @@ def _open(
 ) -> tuple[ConnectionPool, Notices]:
     notices = _connected(settings)
     pool = ConnectionPool(settings)
-    step = partial(_migrate, entropy=entropy, listening=notices.backend, restoring=restoring)
+    step = partial(_migrate, entropy=entropy, restoring=restoring)
     try:
+        _refuse_unusable(pool, notices.backend, settings.conninfo.get("options", ""))
         run_alone(PostgresEngine(pool, writable=True), step, now)
     except BaseException:
         _close((pool, notices))
@@ -454,25 +455,38 @@ def _close(opened: tuple[ConnectionPool, Notices]) -> None:
     pool.close()
 
 
-def _migrate(tx: Tx, entropy: Entropy, *, listening: int, restoring: bool) -> None:
-    """Migrate the store; `listening` is the server's process of the connection for notices."""
+def _migrate(tx: Tx, entropy: Entropy, *, restoring: bool) -> None:
     tx.run(_WAIT_FOR_MIGRATION)
-    _refuse_unusable(tx, listening)
     if not restoring and tx.columns(RESTORING):
         raise ConfigurationError([INTERRUPTED])
     if migrate(tx, entropy):
         _refuse_split_site(tx)
 
 
-def _refuse_unusable(tx: Tx, listening: int) -> None:
-    """Refuse a connection through a pool that changes its server, and an account without a schema
-    for its tables."""
-    ((backend, schema, user, may_create),) = tx.rows(_PLACE)
+def _refuse_unusable(pool: ConnectionPool, listening: int, options: str) -> None:
+    """Refuse a connection through a pooler that changes its server or keeps its options to itself,
+    and an account without a schema for its tables.
+
+    Args:
+        listening: the server's process of the connection for notices.
+        options: the command-line options for the server in the URL.
+    """
+    backend, path_from, schema, user, may_create = _place(pool)
     if backend == listening:  # two connections at once have one process of the server
         raise ConfigurationError(
             [
-                "The pool in front of the database works in transaction mode; it must work in "
-                "session mode, because the service uses LISTEN and settings of its sessions."
+                "The pool in front of the database works in transaction or statement mode; it must "
+                "work in session mode, because the service uses LISTEN and settings of its "
+                "sessions."
+            ]
+        )
+    if _SEARCH_PATH in options and path_from not in _SET_BY_CLIENT:
+        # Without it the tables of another site could be used.
+        raise ConfigurationError(
+            [
+                "The pool in front of the database does not pass on the search path in the options "
+                "of FW_DATABASE: set it for the account instead, as by ALTER ROLE "
+                f"{user} SET search_path TO …"
             ]
         )
     if schema is None:
@@ -491,8 +505,31 @@ def _refuse_unusable(tx: Tx, listening: int) -> None:
         )
 
 
-_PLACE: Final = text(
-    "SELECT pg_backend_pid(), current_schema(), current_user::text, "
+def _place(pool: ConnectionPool) -> tuple[int, str | None, str | None, str, bool | None]:
+    """Return the facts of `_PLACE`, read outside a transaction, which a pooler in statement mode
+    would break off."""
+    found: list[Any] = []
+
+    def read(connection: PostgresConnection) -> None:
+        found[:] = connection.execute_alone(_PLACE).fetchone() or ()
+
+    try:
+        pool.release(pool.begin(pool.take(), read))
+    except psycopg.Error as error:
+        raise DatabaseUnreachableError(
+            [f"The database cannot be opened: {one_line(error)}."]
+        ) from None
+    backend, path_from, schema, user, may_create = found
+    return backend, path_from, schema, user, may_create
+
+
+_SEARCH_PATH: Final = "search_path"
+_SET_BY_CLIENT: Final = ("client", "session")
+"""The sources of a setting that came with the connection, and of one that a pooler has set."""
+_PLACE: Final = (
+    "SELECT pg_backend_pid(), "
+    f"(SELECT source FROM pg_settings WHERE name = '{_SEARCH_PATH}'), "
+    "current_schema(), current_user::text, "
     "has_schema_privilege(current_schema()::text, 'CREATE')"
 )
 

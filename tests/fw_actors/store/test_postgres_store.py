@@ -429,6 +429,31 @@ async def test_open_postgres_refuses_pool_in_transaction_mode(
     assert "session mode" in await refusal_to_open(f"{postgres_url},pg_catalog")
 
 
+async def test_open_postgres_refuses_pool_in_statement_mode(
+    cluster: PostgresCluster, postgres_url: str
+) -> None:
+    """O-19: such a pool breaks off transactions, so the function finds it only outside of one."""
+    with psycopg.connect(postgres_url) as owner:
+        owner.execute(
+            "CREATE FUNCTION pg_backend_pid() RETURNS int LANGUAGE sql AS 'SELECT CASE "
+            "WHEN now() = statement_timestamp() THEN 7 ELSE pg_catalog.pg_backend_pid() END'"
+        )
+    assert "session mode" in await refusal_to_open(f"{postgres_url},pg_catalog")
+
+
+async def test_open_postgres_refuses_pool_that_ignores_search_path(
+    cluster: PostgresCluster, postgres_url: str
+) -> None:
+    """PgBouncer does so with `ignore_startup_parameters = options`. Here a view says that the
+    search path is the default of the server (O-19)."""
+    with psycopg.connect(postgres_url) as owner:
+        owner.execute(
+            "CREATE VIEW pg_settings AS SELECT 'search_path' AS name, 'default' AS source"
+        )
+    problem = await refusal_to_open(f"{postgres_url},pg_catalog")
+    assert "does not pass on the search path" in problem
+
+
 @asynccontextmanager
 async def impatient(cluster: PostgresCluster) -> AsyncIterator[Store]:
     """A store that notices soon that its server does not answer."""
