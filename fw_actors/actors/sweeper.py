@@ -26,7 +26,7 @@ from fw_actors.errors import OverloadedError
 from fw_actors.ops import audit
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, handles
 from fw_actors.store import Store, Tx
-from fw_actors.webhooks import erasure, health, pacing
+from fw_actors.webhooks import erasure, health, pacing, signing_keys
 from fw_actors.webhooks.deliveries import CLOCK_TOLERANCE_MS
 from fw_actors.webhooks.erasure import payload_batches
 from fw_actors.webhooks.health import drop_old_hours, drop_states_of_deleted
@@ -107,6 +107,7 @@ class ClockCorrection:
         count = (  # in the order of locks: documents first (B-430)
             api_keys.correct_times(tx, ahead, BATCH)
             + pacing.correct_times(tx, ahead, BATCH)
+            + signing_keys.correct_times(tx, ahead, BATCH)
             + attempts.correct_times(tx, ahead, self._lockout_minutes, BATCH)
             + sessions.correct_times(tx, ahead, self._session_days, self._idle_days, BATCH)
             + links.correct_times(tx, ahead, BATCH)

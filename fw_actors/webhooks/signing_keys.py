@@ -25,7 +25,7 @@ from fw_actors.rules import MAX_OVERLAP_HOURS
 from fw_actors.rules.signing import PREFIX, UnusableSecretError, key_of, mac_of
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_HOUR
-from fw_actors.store import Statement, Tx
+from fw_actors.store import Statement, Tx, update_of_times_ahead
 from fw_actors.webhooks.claims import StoredWebhook
 from fw_actors.webhooks.outage_notices import FwFactory
 
@@ -167,3 +167,21 @@ def end_rotation(tx: Tx, handle: FwFactory, audit: AuditLog) -> int:
     if tx.run(_CLEAR, webhook=webhook, until=until):
         audit.record(handle(tx), Action.ROTATION_END, webhook, {"until": iso(until)})
     return 1
+
+
+_LATEST: Final[sa.BindParameter[Any]] = sa.bindparam("latest", type_=sa.BigInteger())
+_CORRECT: Final = Statement(
+    update_of_times_ahead(
+        _W.name.table, _W.old_secret_until - MAX_OVERLAP_HOURS * MS_PER_HOUR
+    ).values(old_secret_until=_LATEST, modified=_W.modified + 1)
+)
+
+
+def correct_times(tx: Tx, after: int, limit: int) -> int:
+    """Correct at most `limit` overlaps that would begin later than `after` (ms) even if they were
+    of the maximum length; return how many.
+
+    They last the maximum length from now on: the time of their rotation is not stored (O-163).
+    """
+    latest = tx.now + MAX_OVERLAP_HOURS * MS_PER_HOUR
+    return tx.run(_CORRECT, ahead=after, latest=latest, limit=limit)

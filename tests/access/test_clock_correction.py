@@ -151,6 +151,22 @@ async def test_pause_of_webhook_keeps_its_duration(site: HttpSite) -> None:
     assert await paused() == ["endless"]
 
 
+async def test_overlap_of_rotation_ends_at_the_latest_after_the_maximum(site: HttpSite) -> None:
+    """The old secret would sign for as long as the clock was ahead (B-352)."""
+    await site.add_account("ann", "System Manager")
+    await site.do(lambda fw: fw.new_doc("Webhook", name="hook", **HOOK).insert())
+    site.pass_time(YEAR)
+    sid, body = await site.sid("ann"), {"webhook": "hook", "overlap": 720}
+    path = "/api/method/core.services.webhooks.rotate"
+    assert (await site.ask("POST", path, body, sid=sid)).status == 200
+    site.pass_time(-YEAR)
+    await noticed()
+    site.pass_time(30 * DAY)
+    await trio.sleep(120)
+    hook = await site.do(lambda fw: fw.get_doc("Webhook", "hook"))
+    assert (hook.old_secret, hook.old_secret_until) == (None, None)
+
+
 async def test_times_ahead_are_corrected_after_a_restart(tmp_path: Path) -> None:
     async with http_site(tmp_path) as site:
         await site.add_account("ann")
