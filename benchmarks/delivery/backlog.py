@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -16,7 +17,7 @@ from benchmarks.delivery.worker import begin, second_worker
 from fw_actors.ops.site import open_site
 from fw_actors.rules.delivery import Backoff
 from fw_actors.store import Tx
-from fw_actors.webhooks.claims import StoredWebhook
+from fw_actors.webhooks.claims import NO_TURN, Head, StoredWebhook, Turn
 from fw_actors.webhooks.deliveries import Deliveries
 
 CLAIMS: Final = 50
@@ -43,8 +44,11 @@ class _OneSlotPerWebhook:
     def take(self, hook: StoredWebhook | None, count: int) -> None:
         pass
 
-    def turn(self, webhook: str) -> int:
-        return 0
+    def turn(self, webhook: str) -> Turn:
+        return NO_TURN
+
+    def shares(self, heads: Sequence[Head]) -> Mapping[str, int]:
+        return {}
 
     def may_read(self, hook: StoredWebhook) -> bool:
         return True

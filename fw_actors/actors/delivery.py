@@ -116,6 +116,8 @@ class AttemptsInFlight:
     def __init__(self, dispatcher: Ref) -> None:
         self._dispatcher = dispatcher
         self._running: dict[int, Attempt] = {}
+        self.by_webhook = Counter[str]()
+        """The number of these attempts by Webhook."""
         self.long_bytes = 0
         """The bytes of the long payloads of these attempts."""
         self._freed: list[SlotFreed] = []
@@ -132,19 +134,25 @@ class AttemptsInFlight:
         """Return a new attempt, which uses a slot of its receiver until it ends."""
         self._last_number = number = self._last_number + 1
         attempt = self._running[number] = Attempt(leased, target, number)
+        self.by_webhook[leased.job.partition] += 1
         self.long_bytes += _long_bytes(attempt)
         return attempt
 
-    def withdraw(self, attempt: Attempt) -> None:
-        """Forget an attempt that was not started."""
-        del self._running[attempt.number]
+    def withdraw(self, attempt: Attempt) -> bool:
+        """Forget an attempt, which was not started; return whether it was known."""
+        if self._running.pop(attempt.number, None) is None:
+            return False
         self.long_bytes -= _long_bytes(attempt)
+        webhook = attempt.leased.job.partition
+        self.by_webhook[webhook] -= 1
+        if not self.by_webhook[webhook]:
+            del self.by_webhook[webhook]
+        return True
 
     def end(self, attempt: Attempt, freed: SlotFreed) -> None:
         """Free the slot of an attempt, and notify the Dispatcher, once for all freed slots."""
-        if self._running.pop(attempt.number, None) is None:
+        if not self.withdraw(attempt):
             return
-        self.long_bytes -= _long_bytes(attempt)
         self._freed.append(freed)
         if not self._notified:
             self._notified = self._dispatcher.tell(AttemptsEnded())
@@ -162,6 +170,7 @@ class AttemptsInFlight:
         """
         self.take_freed()
         self._running = {n: a for n, a in self._running.items() if a.leased.delivery in deliveries}
+        self.by_webhook = Counter(each.leased.job.partition for each in self._running.values())
         self.long_bytes = sum(map(_long_bytes, self._running.values()))
         return Counter(attempt.origin for attempt in self._running.values())
 

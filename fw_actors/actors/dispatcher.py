@@ -42,7 +42,14 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import StatementError, Store
-from fw_actors.webhooks.claims import ClaimedBatch, ClaimPlan, LeasedDelivery, new_receiver
+from fw_actors.webhooks.claims import (
+    NO_TURN,
+    ClaimedBatch,
+    ClaimPlan,
+    LeasedDelivery,
+    Turn,
+    new_receiver,
+)
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.events import QUEUE
 
@@ -119,8 +126,7 @@ class Dispatcher(Actor):
         self._more = True
         self._packed = True
         """Whether the next claim reads all rows as one; not after an unusable claim."""
-        self._turns: dict[str, int] = {}
-        """The number of the last claim that has leased deliveries of a Webhook."""
+        self._turns: dict[str, Turn] = {}
         self._claims = 0
         self._deferred: set[str] = set()
         """Webhooks whose payloads are too long while so many bytes are in flight."""
@@ -253,6 +259,7 @@ class Dispatcher(Actor):
             self._attempts.long_bytes,
             self._turns,
             self._still_deferred(),
+            self._attempts.by_webhook,
         )
 
     async def _claim(self, plan: ClaimPlan) -> ClaimedBatch:
@@ -404,7 +411,8 @@ class Dispatcher(Actor):
             self._turns.clear()
         self._claims += 1
         for lease in batch.leased.leases:
-            self._turns[lease.webhook] = self._claims
+            before = self._turns.get(lease.webhook, NO_TURN)
+            self._turns[lease.webhook] = Turn(self._claims, before.leased + lease.leased)
 
     def _still_deferred(self) -> Set[str]:
         """Return the deferred Webhooks; none once bytes came free, or after a second."""

@@ -3,7 +3,7 @@
 A receiver (B-230, B-231, B-232, B-233) starts with one slot and doubles with each response up to
 the limit. One that takes over a second to the head of its response, or times out, falls back to
 one slot. Slow receivers may not take the last quarter of all slots, so that a healthy receiver
-always finds one.
+always finds one. The Webhooks of a receiver that have due deliveries share its slots (B-237).
 
 A limit of requests is a token bucket, stored as one number: the time up to which its requests have
 been used. Therefore the lock of one row covers it, and a changed limit needs no conversion. The
@@ -17,6 +17,7 @@ that each happens once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -107,6 +108,29 @@ def startable(receiver: ReceiverSlots, free_slots: int, all_slots: int) -> int:
     if receiver.slow or receiver.yields:
         free_slots -= all_slots // RESERVE
     return max(0, min(receiver.free, free_slots))
+
+
+def fair_shares(free_slots: int, in_flight: Mapping[str, int]) -> dict[str, int]:
+    """Divide the free slots of a receiver so that the smallest number of slots that a Webhook uses
+    is as large as possible (max-min fairness); return how many each may take.
+
+    `in_flight` has the Webhooks with due deliveries, and how many slots each uses already. The
+    first of them get those that cannot be divided.
+    """
+    ascending = sorted(in_flight.values())
+    level = used = 0
+    for webhooks, count in enumerate(ascending, 1):
+        used += count
+        level = (free_slots + used) // webhooks
+        if webhooks == len(ascending) or level < ascending[webhooks]:
+            break
+    shares = {webhook: max(0, level - count) for webhook, count in in_flight.items()}
+    rest = free_slots - sum(shares.values())
+    for webhook, count in in_flight.items():
+        if rest and count <= level:
+            shares[webhook] += 1
+            rest -= 1
+    return shares
 
 
 NOT_PAUSED: Final = 0

@@ -27,7 +27,14 @@ from fw_actors.documents.tables import stored_number, table_of, valid_number
 from fw_actors.errors import ValidationError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.delivery import LEASE_MARGIN_SECONDS
-from fw_actors.rules.receivers import NOT_PAUSED, RESERVE, UNTIL_RESUMED, ReceiverSlots, startable
+from fw_actors.rules.receivers import (
+    NOT_PAUSED,
+    RESERVE,
+    UNTIL_RESUMED,
+    ReceiverSlots,
+    fair_shares,
+    startable,
+)
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import (
     AllRows,
@@ -120,11 +127,12 @@ class Head(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Leased deliveries of one Webhook (None if it was deleted); the lease ends at `ends` (ms)."""
+    """The `leased` deliveries of one Webhook (None if it was deleted), until `ends` (ms)."""
 
     webhook: str
     stored: StoredWebhook | None
     ends: int
+    leased: int
 
 
 class Leased(NamedTuple):
@@ -239,6 +247,16 @@ class ClaimedBatch(NamedTuple):
         return [] if self.leased is None else self.leased.deliveries()
 
 
+class Turn(NamedTuple):
+    """The last claim that has leased deliveries of a Webhook, and how many all claims have."""
+
+    claim: int = 0
+    leased: int = 0
+
+
+NO_TURN: Final = Turn()
+
+
 class ClaimLimits(Protocol):
     """Limits how many deliveries of each Webhook a claim leases, and the bytes that it reads."""
 
@@ -246,11 +264,15 @@ class ClaimLimits(Protocol):
     def exhausted(self) -> bool:
         """Whether no further delivery may start, of any Webhook."""
 
-    def turn(self, webhook: str) -> int:
-        """Return a number that grows with the time at which a Webhook was last served."""
+    def turn(self, webhook: str) -> Turn:
+        """Return when a Webhook was last served; the smallest comes first."""
 
     def free(self, stored: StoredWebhook | None) -> int:
         """Return how many deliveries of a Webhook may start; None is a deleted Webhook."""
+
+    def shares(self, heads: Sequence[Head]) -> Mapping[str, int]:
+        """Return how many deliveries each of these Webhooks may start before the others have had
+        their share; without those that share with none."""
 
     def take(self, stored: StoredWebhook | None, count: int) -> None:
         """Count leased deliveries."""
@@ -290,8 +312,9 @@ class DeliveryClaims:
         """Lease due deliveries within the limits.
 
         Webhooks take turns, so that the backlog of some delays no event of others for long. Of
-        those whose turns are equal, the one that has waited longest comes first. The due deliveries
-        of a paused Webhook are not read, whatever their number.
+        those that one claim has served, the one with the fewest deliveries so far comes first, and
+        then the one that has waited longest. The due deliveries of a paused Webhook are not read,
+        whatever their number.
 
         Args:
             limits: the number of deliveries of each Webhook that may start.
@@ -299,34 +322,16 @@ class DeliveryClaims:
         """
         tx.limit_pauses()  # claims of other nodes are repeated as long as they skip locked rows
         heads = self.heads(tx)
-        next_times = [head.next_at for head in heads if head.next_at > tx.now]
-        leases: list[Lease] = []
-        more = False
         due = [head for head in heads if head.next_at <= tx.now]
         due.sort(key=lambda head: (limits.turn(head.webhook), head))
-        for head in self._read(tx, due, limits):
-            stored = head.stored
-            if stored is not None and stored.paused_until > tx.now:
-                next_times.append(stored.paused_until)
-                continue
-            free = limits.free(stored)
-            if free <= 0:
-                more = True
-                continue
-            lease_ms = (_timeout(stored) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
-            if stored is not None and stored.rate_limited_or_ordered:
-                result = self._paced.lease(tx, stored, free, lease_ms, token)
-            else:
-                result = _lease(tx, head.webhook, free, lease_ms, token)
-            limits.take(stored, result.leased)
-            if result.leased:  # else another process claimed them
-                leases.append(Lease(head.webhook, stored, tx.now + lease_ms))
-            more = more or result.more
-            if result.next_at is not None:
-                next_times.append(result.next_at)
-        more = more or (limits.exhausted and bool(due))
+        claim = _OpenClaim(tx, limits, self._paced, token)
+        for part in self._read(tx, due, limits):
+            claim.lease_from(part)
+        next_times = [head.next_at for head in heads if head.next_at > tx.now] + claim.next_times
+        more = claim.more or (limits.exhausted and bool(due))
         leased = None
-        if leases:
+        if claim.leases:
+            leases = list(claim.leases.values())
             leased = self._without_orphans(tx, self.leased(tx, leases, token, limits))
             release_all(tx, sorted(leased.returned), token)
             more = more or bool(leased.returned)
@@ -365,16 +370,20 @@ class DeliveryClaims:
         rows = self._rows(tx, self._statements.heads_after, after=webhook)
         return [Head(next_at, webhook, is_read=False) for next_at, webhook in rows]
 
-    def _read(self, tx: Tx, heads: Sequence[Head], limits: ClaimLimits) -> Iterator[Head]:
+    def _read(self, tx: Tx, heads: Sequence[Head], limits: ClaimLimits) -> Iterator[Sequence[Head]]:
         """Yield heads with their Webhooks, which are read some at a time, while slots are free."""
         for start in range(0, len(heads), WEBHOOKS_PER_READ):
             if limits.exhausted:
                 return
             part = heads[start : start + WEBHOOKS_PER_READ]
             unread = [head.webhook for head in part if not head.is_read]
-            webhooks = self._webhooks(tx, unread) if unread else {}
-            for head in part:
-                yield head if head.is_read else head._replace(stored=webhooks.get(head.webhook))
+            if unread:
+                webhooks = self._webhooks(tx, unread)
+                part = [
+                    head if head.is_read else head._replace(stored=webhooks.get(head.webhook))
+                    for head in part
+                ]
+            yield part
 
     def _webhooks(self, tx: Tx, names: Sequence[str]) -> dict[str, StoredWebhook]:
         rows = self._rows(tx, self._statements.webhooks, names=rows_as_json(names))
@@ -437,6 +446,65 @@ class DeliveryClaims:
             else:
                 returned[row.key] = row.webhook
         return leased._replace(returned=returned)
+
+
+class _OpenClaim:
+    """A claim in its transaction: leases deliveries of one Webhook after the other.
+
+    `leases` are by Webhook. `more`: see `ClaimedBatch`. `next_times` (ms): when more will be due.
+    """
+
+    def __init__(self, tx: Tx, limits: ClaimLimits, paced: PacedClaims, token: str) -> None:
+        self._tx, self._limits, self._paced, self._token = tx, limits, paced, token
+        self.leases: dict[str, Lease] = {}
+        self.more = False
+        self.next_times: list[int] = []
+
+    def lease_from(self, heads: Sequence[Head]) -> None:
+        """Lease due deliveries of these Webhooks, except of those that are paused.
+
+        Those of one receiver share its slots (B-237). Slots that some do not need, or that cannot
+        be divided, are left to the others in a second pass.
+        """
+        ready: list[Head] = []
+        for head in heads:
+            if head.stored is not None and head.stored.paused_until > self._tx.now:
+                self.next_times.append(head.stored.paused_until)
+            else:
+                ready.append(head)
+        shares = self._limits.shares(ready)
+        restricted: list[Head] = []
+        for head in ready:
+            free = self._limits.free(head.stored)
+            share = min(free, shares.get(head.webhook, free))
+            has_more = self._lease(head, share)
+            if has_more and share < free:
+                restricted.append(head)
+            else:
+                self.more = self.more or has_more
+        for head in restricted:
+            has_more = self._lease(head, self._limits.free(head.stored))
+            self.more = self.more or has_more
+
+    def _lease(self, head: Head, count: int) -> bool:
+        """Lease at most `count` deliveries of a Webhook; return whether more may be due."""
+        if count <= 0:
+            return True
+        tx, stored = self._tx, head.stored
+        lease_ms = (_timeout(stored) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
+        if stored is not None and stored.rate_limited_or_ordered:
+            result = self._paced.lease(tx, stored, count, lease_ms, self._token)
+        else:
+            result = _lease(tx, head.webhook, count, lease_ms, self._token)
+        self._limits.take(stored, result.leased)
+        if result.leased:  # else another process claimed them
+            count = result.leased
+            if head.webhook in self.leases:
+                count += self.leases[head.webhook].leased
+            self.leases[head.webhook] = Lease(head.webhook, stored, tx.now + lease_ms, count)
+        if result.next_at is not None:
+            self.next_times.append(result.next_at)
+        return result.more
 
 
 def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedLease:
@@ -586,12 +654,15 @@ class ClaimPlan:
         slots: int,
         per_receiver: int,
         bytes_in_flight: int = 0,
-        turns: Mapping[str, int] = MappingProxyType({}),
+        turns: Mapping[str, Turn] = MappingProxyType({}),
         deferred: Set[str] = frozenset(),
+        in_flight: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`bytes_in_flight`: those of long payloads. `turns`: the number of the last claim that
-        has leased deliveries of each Webhook. `deferred`: Webhooks without further deliveries."""
+        """`bytes_in_flight`: those of long payloads. `turns`: by Webhook. `deferred`: Webhooks
+        without further deliveries. `in_flight`: the attempts of each Webhook that have not ended;
+        may change meanwhile."""
         self._known, self._free, self._turns = receivers, free, turns
+        self._in_flight = in_flight
         self._deferred = deferred
         self._slots, self._per_receiver = slots, per_receiver
         self._bytes_in_flight, self._bytes_read = bytes_in_flight, 0
@@ -614,14 +685,28 @@ class ClaimPlan:
             return 0
         return startable(self._copy(stored), self._free, self._slots)
 
+    def shares(self, heads: Sequence[Head]) -> Mapping[str, int]:
+        """Return the shares of Webhooks that have one receiver, as `ClaimLimits.shares`."""
+        by_receiver: dict[Origin, list[Head]] = {}
+        for head in heads:
+            target = self.target(head.stored)
+            if target is not None and head.webhook not in self._deferred:
+                by_receiver.setdefault(target.origin, []).append(head)
+        found: dict[str, int] = {}
+        for sharing in by_receiver.values():
+            if len(sharing) > 1:
+                in_flight = {head.webhook: self._in_flight.get(head.webhook, 0) for head in sharing}
+                found |= fair_shares(self.free(sharing[0].stored), in_flight)
+        return found
+
     def take(self, stored: StoredWebhook | None, count: int) -> None:
         """Count leased deliveries of this Webhook."""
         self._copy(stored).take(count)
         self._free -= count
 
-    def turn(self, webhook: str) -> int:
-        """Return the number of the last claim for a Webhook, 0 without one."""
-        return self._turns.get(webhook, 0)
+    def turn(self, webhook: str) -> Turn:
+        """Return the turn of a Webhook."""
+        return self._turns.get(webhook, NO_TURN)
 
     def may_read(self, stored: StoredWebhook) -> bool:
         """Return whether a long payload may be read. Slow receivers may not take the last quarter

@@ -22,6 +22,20 @@ RECEIVERS: Final = (
         "tests/fw_actors/actors/test_receiver_slots.py",
     ),
     Mutation(
+        "a slow Webhook takes each slot that another one of its receiver frees",
+        "fw_actors/webhooks/claims.py",
+        "{head.webhook: self._in_flight.get(head.webhook, 0) for head in sharing}",
+        "{head.webhook: 0 for head in sharing}",
+        "tests/fw_actors/actors/test_receiver_slots.py",
+    ),
+    Mutation(
+        "slots that a Webhook does not need stay free",
+        "fw_actors/webhooks/claims.py",
+        "            if has_more and share < free:\n",
+        "            if False:\n",
+        "tests/fw_actors/actors/test_receiver_slots.py",
+    ),
+    Mutation(
         "deliveries of a disabled Webhook take every slot",
         "fw_actors/webhooks/claims.py",
         "window=slots, yields=True)",

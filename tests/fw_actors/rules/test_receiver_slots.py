@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.receivers import ReceiverSlots, startable
+from fw_actors.rules.receivers import ReceiverSlots, fair_shares, startable
 
 
 def test_receiver_slots_double_up_to_limit() -> None:
@@ -71,3 +71,20 @@ def test_startable_never_exceeds_free_slots(
     receiver = ReceiverSlots(64, window, slow, in_flight)
     started = startable(receiver, free, 512)
     assert 0 <= started <= min(free, max(0, window - in_flight))
+
+
+@given(st.integers(0, 20), st.lists(st.integers(0, 20), min_size=1, max_size=6))
+def test_fair_shares_leave_no_webhook_two_slots_behind_another(free: int, used: list[int]) -> None:
+    """No Webhook gets a slot while another one has two fewer; all free slots are given (B-237)."""
+    in_flight = {str(number): count for number, count in enumerate(used)}
+    shares = fair_shares(free, in_flight)
+    after = {webhook: count + shares[webhook] for webhook, count in in_flight.items()}
+    assert sum(shares.values()) == free
+    assert all(after[webhook] <= min(after.values()) + 1 for webhook in shares if shares[webhook])
+
+
+def test_fair_shares_count_attempts_in_flight() -> None:
+    assert fair_shares(8, {"a": 8, "b": 0}) == {"a": 0, "b": 8}
+    assert fair_shares(2, {"a": 14, "b": 0, "c": 0}) == {"a": 0, "b": 1, "c": 1}
+    assert fair_shares(8, {"a": 0, "b": 0, "c": 0}) == {"a": 3, "b": 3, "c": 2}
+    assert fair_shares(0, {"a": 1, "b": 1}) == {"a": 0, "b": 0}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, OutcomeKind
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx
-from fw_actors.webhooks.claims import LeasedDelivery
+from fw_actors.webhooks.claims import NO_TURN, LeasedDelivery, Turn
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from tests.fw_actors.virtual_site_kit import VirtualSite
 
@@ -23,8 +23,11 @@ class EvenLimits:
     def exhausted(self) -> bool:
         return False
 
-    def turn(self, webhook: str) -> int:
-        return 0
+    def turn(self, webhook: str) -> Turn:
+        return NO_TURN
+
+    def shares(self, heads: object) -> Mapping[str, int]:
+        return {}
 
     def may_read(self, stored: object) -> bool:
         return True

@@ -8,9 +8,11 @@ from typing import Any
 
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, OutcomeKind
 from fw_actors.webhooks.claims import (
+    NO_TURN,
     ClaimedBatch,
     LeasedDelivery,
     StoredWebhook,
+    Turn,
 )
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from tests.fw_actors.virtual_site_kit import VirtualSite
@@ -25,7 +27,7 @@ class SlotsPerWebhook(EvenLimits):
         each: int = 100,
         closed: tuple[str | None, ...] = (),
         limit: int = 1000,
-        turns: Mapping[str, int] = MappingProxyType({}),
+        turns: Mapping[str, Turn] = MappingProxyType({}),
     ) -> None:
         self._each, self._closed, self._limit, self._turns = each, closed, limit, turns
         self.taken: list[tuple[str | None, int]] = []
@@ -34,8 +36,8 @@ class SlotsPerWebhook(EvenLimits):
     def exhausted(self) -> bool:
         return len(self.taken) >= self._limit
 
-    def turn(self, webhook: str) -> int:
-        return self._turns.get(webhook, 0)
+    def turn(self, webhook: str) -> Turn:
+        return self._turns.get(webhook, NO_TURN)
 
     def free(self, hook: StoredWebhook | None) -> int:
         if self.exhausted:

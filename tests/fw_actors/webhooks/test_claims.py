@@ -17,6 +17,7 @@ from fw_actors.webhooks.claims import (
     Lease,
     Leased,
     LeasedDelivery,
+    Turn,
 )
 from fw_actors.webhooks.deliveries import Deliveries
 from tests.fw_actors.virtual_site_kit import VirtualSite
@@ -158,7 +159,7 @@ async def test_claim_serves_webhooks_that_are_not_read_with_the_first_ones(
     *first, paused, deleted, last = hooks
     await site.sql("UPDATE doc_webhook SET paused_since = 1 WHERE name = :it", it=paused)
     await site.sql("DELETE FROM doc_webhook WHERE name = :it", it=deleted)
-    all_but_last = SlotsPerWebhook(turns={last: -1})  # served first
+    all_but_last = SlotsPerWebhook(turns={last: Turn(-1)})  # served first
     batch = await dispatcher.claim(all_but_last)
     assert [name for name, _ in all_but_last.taken] == [last, *first, None]
     assert sorted(due.job.partition for due in batch.deliveries) == sorted([*first, deleted, last])
@@ -259,12 +260,12 @@ async def test_claim_returns_empty_payload_for_null(dispatcher: ManualDispatcher
 def test_leased_batch_refuses_missing_long_payload() -> None:
     frame = b'[1,null,"w",0,0,0,"msg_1",0,8,"Queued",0]\n\n1\n'
     with pytest.raises(StatementError, match="could not be read"):
-        Leased([Lease("w", None, START)], "t", frame, [], {}).deliveries()
+        Leased([Lease("w", None, START, 1)], "t", frame, [], {}).deliveries()
 
 
 def test_leased_batch_refuses_payloads_of_wrong_size() -> None:
     """The stored bytes are sent (B-106), and never those of another delivery (B-217)."""
-    lease = Lease("w", None, START)
+    lease = Lease("w", None, START, 1)
 
     def frame(key: int, size: int, payload: str) -> bytes:
         return f'[{key},{size},"w",0,0,0,"msg_{key}",0,8,"Queued",0]\n{payload}\n{key}\n'.encode()

@@ -14,7 +14,7 @@ async def test_claim_reads_leased_rows_by_indexes(tmp_path: Path) -> None:
     """A claim reads only its leased rows among any number of finished or due ones."""
 
     def seen(fw: Any) -> list[Access]:
-        return accesses(fw.tx, lambda: claims.leased(fw.tx, [Lease("w", None, 1)], "token"))
+        return accesses(fw.tx, lambda: claims.leased(fw.tx, [Lease("w", None, 1, 1)], "token"))
 
     async with open_virtual_site(tmp_path) as site:
         claims = DeliveryClaims()
