@@ -33,7 +33,7 @@ RECEIVERS: Final = (
         "fw_actors/webhooks/claims.py",
         "            if has_more and share < free:\n",
         "            if False:\n",
-        "tests/fw_actors/actors/test_receiver_slots.py",
+        "tests/fw_actors/webhooks/test_claims.py",
     ),
     Mutation(
         "deliveries of a disabled Webhook take every slot",

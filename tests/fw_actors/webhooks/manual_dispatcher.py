@@ -10,6 +10,7 @@ from fw_actors.rules.delivery import Backoff, DeliveryStatus, OutcomeKind
 from fw_actors.webhooks.claims import (
     NO_TURN,
     ClaimedBatch,
+    ClaimLimits,
     LeasedDelivery,
     StoredWebhook,
     Turn,
@@ -61,7 +62,7 @@ class ManualDispatcher:
         delivery: str = emitted["deliveries"][0]
         return delivery
 
-    async def claim(self, slots: SlotsPerWebhook | None = None) -> ClaimedBatch:
+    async def claim(self, slots: ClaimLimits | None = None) -> ClaimedBatch:
         free, token = slots or SlotsPerWebhook(), self._token()
         return await self.site.site.store.write(lambda tx: self.deliveries.claim(tx, free, token))
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Any
 
 import pytest
 import trio
 
+from fw_actors.http import Origin, parse_endpoint
 from fw_actors.rules.delivery import Backoff
+from fw_actors.rules.receivers import ReceiverSlots
 from fw_actors.store import StatementError, Tx
 from fw_actors.webhooks.claims import (
     MAX_INLINE_BYTES,
     WEBHOOKS_PER_READ,
+    ClaimPlan,
     Head,
     Lease,
     Leased,
@@ -137,6 +141,37 @@ async def test_claim_serves_longest_waiting_webhook_first(dispatcher: ManualDisp
     slots = SlotsPerWebhook()
     await dispatcher.claim(slots)
     assert [name for name, _ in slots.taken] == names
+
+
+@pytest.mark.parametrize(
+    ("due", "in_flight", "leased"),
+    [
+        ((20, 20), (0, 0), (4, 4)),
+        ((20, 1), (0, 0), (7, 1)),
+        ((1, 20), (0, 0), (1, 7)),
+        ((20, 20), (6, 0), (1, 7)),
+        ((20, 2), (20, 0), (6, 2)),
+        ((3, 3), (0, 0), (3, 3)),
+    ],
+)
+async def test_claim_divides_slots_of_a_receiver_among_its_webhooks(
+    dispatcher: ManualDispatcher,
+    due: tuple[int, int],
+    in_flight: tuple[int, int],
+    leased: tuple[int, int],
+) -> None:
+    """What one does not need is left to the other, in the same claim (B-237)."""
+    hooks = await dispatcher.site.subscribe("a.b"), await dispatcher.site.subscribe("c.d")
+    for event, count in zip(("a.b", "c.d"), due, strict=True):
+        for _ in range(count):
+            await dispatcher.emit(event)
+    origin = parse_endpoint("https://receiver.test/hook", development=False).origin
+    receivers: dict[Origin | None, ReceiverSlots] = {origin: ReceiverSlots(limit=8, window=8)}
+    used = dict(zip(hooks, in_flight, strict=True))
+    batch = await dispatcher.claim(ClaimPlan(receivers, 100, 100, 8, in_flight=used))
+    claimed = Counter(each.job.partition for each in batch.deliveries)
+    assert tuple(claimed[hook] for hook in hooks) == leased
+    assert batch.more == (sum(due) > 8)
 
 
 async def test_claim_passes_over_webhook_without_slot(dispatcher: ManualDispatcher) -> None:
