@@ -26,7 +26,7 @@ RECEIVERS: Final = (
         "fw_actors/webhooks/claims.py",
         "{head.webhook: self._in_flight.get(head.webhook, 0) for head in sharing}",
         "{head.webhook: 0 for head in sharing}",
-        "tests/fw_actors/actors/test_receiver_slots.py",
+        "tests/fw_actors/actors/test_shared_receivers.py",
     ),
     Mutation(
         "slots that a Webhook does not need stay free",
@@ -101,8 +101,8 @@ RECEIVERS: Final = (
     Mutation(
         "deliveries to a paused Webhook are sent",
         "fw_actors/webhooks/claims.py",
-        "stored.paused_until > tx.now:",
-        "stored.paused_until < 0:",
+        "head.stored.paused_until > self._tx.now:",
+        "head.stored.paused_until < 0:",
         "tests/fw_actors/webhooks/test_pauses.py",
     ),
     Mutation(
