@@ -102,12 +102,15 @@ class SpooledRows:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
-    def fill(self, rows: Iterable[object]) -> None:
-        """Add rows; called in the transaction that yields them."""
+    def fill(self, rows: Iterable[object]) -> int:
+        """Add rows; called in the transaction that yields them. Returns how many they were."""
         import msgspec
 
+        count = 0
         for row in rows:
             self._file.write(msgspec.json.encode(row) + b"\n")
+            count += 1
+        return count
 
     def __iter__(self) -> Iterator[Any]:
         import msgspec

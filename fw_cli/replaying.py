@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -11,7 +12,7 @@ import click
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
-from fw_cli.output import as_json, say, show, show_json
+from fw_cli.output import SpooledRows, as_json, say, show, show_json, spool
 from fw_cli.progress import progress
 from fw_cli.time_options import SINCE
 from fw_cli.values import (
@@ -48,9 +49,10 @@ _RUN_COLUMNS: Final = {
 
 
 class ReplayedMany(NamedTuple):
-    """A row for each delivery, and the id of the bulk replay, if it is one."""
+    """How many deliveries were selected and refused, and the id of the bulk replay if it is one."""
 
-    rows: list[dict[str, Any]]
+    selected: int
+    refused: int = 0
     run: str | None = None
 
 
@@ -90,30 +92,31 @@ def replay(
 
     async def use(site: Site) -> ReplayedMany:
         if delivery is not None:
-            name = await site.read(
-                ADMINISTRATOR, lambda fw: require_known(fw, "Webhook Delivery", delivery)
-            )
-            if dry_run:
-                return ReplayedMany([{"delivery": name}])
-            return ReplayedMany([_row(delivery, await _replay_one(site, delivery))])
+            rows.fill([await _replay_one(site, delivery, dry_run=dry_run)])
+            return ReplayedMany(1)
         if webhook is not None:
             await site.read(ADMINISTRATOR, lambda fw: require_webhook_on_record(fw, webhook))
         filters = _filters(webhook, status, None if since is None else since(site.clock.now()))
-        names = await site.read(ADMINISTRATOR, lambda fw: site.replays.find(fw, filters, limit))
-        if dry_run or not names:
-            return ReplayedMany([{"delivery": name} for name in names])
-        return await _replay_all(site, filters, names)
+        selected = await site.read(
+            ADMINISTRATOR, lambda fw: names.fill(site.replays.find(fw, filters, limit))
+        )
+        if selected and not dry_run:
+            return await _replay_all(site, filters, names, selected, rows)
+        rows.fill({"delivery": name} for name in names)
+        return ReplayedMany(selected)
 
-    rows, run = context.on_site(use)
-    if rows or as_json:
-        show(rows, _COLUMNS if not dry_run else {"delivery": "Delivery"}, json=as_json)
-    else:
-        click.echo("Nothing to replay.")
-    if run is not None and not as_json:
-        click.echo(f"See the outcome: fw webhooks replays {run}")
-    refused = sum("refused" in row for row in rows)
-    if refused:
-        raise CommandFailed(f"{refused} of {len(rows)} deliveries could not be replayed")
+    with spool() as names, spool() as rows:
+        replayed = context.on_site(use)
+        if replayed.selected or as_json:
+            show(rows, _COLUMNS if not dry_run else {"delivery": "Delivery"}, json=as_json)
+        else:
+            click.echo("Nothing to replay.")
+    if replayed.run is not None and not as_json:
+        click.echo(f"See the outcome: fw webhooks replays {replayed.run}")
+    if replayed.refused:
+        raise CommandFailed(
+            f"{replayed.refused} of {replayed.selected} deliveries could not be replayed"
+        )
 
 
 def _require_selection(delivery: str | None, selecting: Sequence[Any], limit: int | None) -> None:
@@ -138,28 +141,35 @@ def _filters(webhook: str | None, status: str | None, since: int | None) -> list
     return filters
 
 
-async def _replay_one(site: Site, delivery: str) -> Replayed:
-    """Replay one delivery. Raises: NotFoundError, ConflictError."""
+async def _replay_one(site: Site, delivery: str, *, dry_run: bool) -> dict[str, Any]:
+    """Replay one delivery; return its row. Raises: NotFoundError, ConflictError."""
+    await site.read(ADMINISTRATOR, lambda fw: require_known(fw, "Webhook Delivery", delivery))
+    if dry_run:
+        return {"delivery": delivery}
     result = await site.write(ADMINISTRATOR, lambda fw: site.replays.replay(fw, delivery))
     if isinstance(result, Exception):
         raise result
-    return result
+    return _row(delivery, result)
 
 
-async def _replay_all(site: Site, filters: list[list[str]], names: list[str]) -> ReplayedMany:
+async def _replay_all(
+    site: Site, filters: list[list[str]], names: SpooledRows, selected: int, rows: SpooledRows
+) -> ReplayedMany:
     """Replay in transactions of a hundred; report deliveries that have changed meanwhile."""
-    rows: list[dict[str, Any]] = []
     run = await site.write(
-        ADMINISTRATOR, lambda fw: site.bulk.begin_foreground(fw, filters, len(names))
+        ADMINISTRATOR, lambda fw: site.bulk.begin_foreground(fw, filters, selected)
     )
+    done = refused = 0
+    remaining = iter(names)
     with progress("replaying") as advance:
-        for begin in range(0, len(names), _DELIVERIES_PER_TRANSACTION):
-            advance(begin, len(names))
-            part = names[begin : begin + _DELIVERIES_PER_TRANSACTION]
-            last = begin + _DELIVERIES_PER_TRANSACTION >= len(names)
-            result = await site.write(ADMINISTRATOR, partial(_replay_part, site, run, part, last))
-            rows += [_row(name, each) for name, each in zip(part, result, strict=True)]
-    return ReplayedMany(rows, run.id)
+        while part := list(islice(remaining, _DELIVERIES_PER_TRANSACTION)):
+            advance(done, selected)
+            done += len(part)
+            replay_part = partial(_replay_part, site, run, part, done == selected)
+            results = await site.write(ADMINISTRATOR, replay_part)
+            rows.fill(_row(name, each) for name, each in zip(part, results, strict=True))
+            refused += sum(isinstance(each, Exception) for each in results)
+    return ReplayedMany(selected, refused, run.id)
 
 
 def _replay_part(

@@ -17,6 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,7 +29,7 @@ from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.permissions import require_administering
-from fw_actors.documents.query import Query
+from fw_actors.documents.query import Query, oldest_first
 from fw_actors.documents.tables import table_of, valid_number
 from fw_actors.errors import (
     BadRequestError,
@@ -126,10 +127,10 @@ class Replays:
                 results.append(error)
         return results
 
-    def find(self, fw: Fw, filters: Sequence[Any], limit: int | None) -> list[str]:
-        """Return the matching deliveries, oldest event first. Raises: PermissionDeniedError."""
-        order = "creation asc, name asc"
-        return [row["name"] for row in fw.get_list(_DELIVERY, filters, ["name"], order, limit)]
+    def find(self, fw: Fw, filters: Sequence[Any], limit: int | None) -> Iterator[str]:
+        """Yield the matching deliveries, oldest event first. Raises: PermissionDeniedError."""
+        found = oldest_first(fw, _DELIVERY, filters, ["name", "creation"])
+        return (row["name"] for row in islice(found, limit))
 
     def _locked_replay(
         self, fw: Fw, delivery: str, run: str | None, webhooks: Set[str]

@@ -47,7 +47,7 @@ class ReplayWork:
             replays = up.site.replays
             found = await up.site.read(
                 "Administrator",
-                lambda fw: replays.find(fw, [["status", "=", status]], A_FEW),
+                lambda fw: [*replays.find(fw, [["status", "=", status]], A_FEW)],
             )
             names.extend([*found, MISSING])
             for name in names:

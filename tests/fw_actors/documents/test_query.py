@@ -307,3 +307,16 @@ async def test_newest_first_reads_rows_in_pages(shelf: ShopSite, read_pages: lis
 
     assert await shelf.do(walk) == "dcbae" + "cbae"
     assert max(read_pages) == 2
+
+
+async def test_oldest_first_reads_rows_in_pages(shelf: ShopSite, read_pages: list[int]) -> None:
+    """C-176."""
+
+    def walk(fw: Any) -> str:
+        for name, time in zip("abcde", (5, 5, 5, 7, 3), strict=True):
+            fw.db.sql("UPDATE doc_sample SET creation = :t WHERE name = :n", {"t": time, "n": name})
+        rows = query.oldest_first(fw, "Sample", [], ["creation", "name"])
+        return "".join(row["name"] for row in rows)
+
+    assert await shelf.do(walk) == "eabcd"
+    assert max(read_pages) == 2

@@ -175,7 +175,7 @@ async def test_replay_find_lists_matching_deliveries_oldest_first(
     async def find(*filters: list[Any], limit: int | None = None, status: str = "Failed") -> Any:
         query = [["status", "=", status], *filters]
         site = deliveries.site.site
-        return await site.read("boss", lambda fw: site.replays.find(fw, query, limit))
+        return await site.read("boss", lambda fw: [*site.replays.find(fw, query, limit)])
 
     assert await find() == await find(["webhook", "=", hook]) == ids
     assert await find(["creation", ">=", iso(at - 10_000)]) == ids
