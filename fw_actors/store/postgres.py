@@ -480,7 +480,7 @@ def _refuse_unusable(pool: ConnectionPool, listening: int, options: str) -> None
                 "sessions."
             ]
         )
-    if _SEARCH_PATH in options and path_from not in _SET_BY_CLIENT:
+    if "search_path" in options and path_from not in _SET_BY_CLIENT:
         # Without it the tables of another site could be used.
         raise ConfigurationError(
             [
@@ -523,12 +523,11 @@ def _place(pool: ConnectionPool) -> tuple[int, str | None, str | None, str, bool
     return backend, path_from, schema, user, may_create
 
 
-_SEARCH_PATH: Final = "search_path"
 _SET_BY_CLIENT: Final = ("client", "session")
 """The sources of a setting that came with the connection, and of one that a pooler has set."""
 _PLACE: Final = (
     "SELECT pg_backend_pid(), "
-    f"(SELECT source FROM pg_settings WHERE name = '{_SEARCH_PATH}'), "
+    "(SELECT source FROM pg_settings WHERE name = 'search_path'), "
     "current_schema(), current_user::text, "
     "has_schema_privilege(current_schema()::text, 'CREATE')"
 )
