@@ -49,7 +49,7 @@ _RUN_COLUMNS: Final = {
 
 
 class ReplayedMany(NamedTuple):
-    """How many deliveries were selected and refused, and the id of the bulk replay if it is one."""
+    """The numbers of selected and of refused deliveries, and the id of a bulk replay."""
 
     selected: int
     refused: int = 0

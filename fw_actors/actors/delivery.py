@@ -138,20 +138,13 @@ class AttemptsInFlight:
         self.long_bytes += _long_bytes(attempt)
         return attempt
 
-    def withdraw(self, attempt: Attempt) -> bool:
-        """Forget an attempt, which was not started; return whether it was known."""
-        if self._running.pop(attempt.number, None) is None:
-            return False
-        self.long_bytes -= _long_bytes(attempt)
-        webhook = attempt.leased.job.partition
-        self.by_webhook[webhook] -= 1
-        if not self.by_webhook[webhook]:
-            del self.by_webhook[webhook]
-        return True
+    def withdraw(self, attempt: Attempt) -> None:
+        """Forget an attempt that was not started."""
+        self._forget(attempt)
 
     def end(self, attempt: Attempt, freed: SlotFreed) -> None:
         """Free the slot of an attempt, and notify the Dispatcher, once for all freed slots."""
-        if not self.withdraw(attempt):
+        if not self._forget(attempt):
             return
         self._freed.append(freed)
         if not self._notified:
@@ -173,6 +166,17 @@ class AttemptsInFlight:
         self.by_webhook = Counter(each.leased.job.partition for each in self._running.values())
         self.long_bytes = sum(map(_long_bytes, self._running.values()))
         return Counter(attempt.origin for attempt in self._running.values())
+
+    def _forget(self, attempt: Attempt) -> bool:
+        """Remove an attempt from the counts; return whether it was among them."""
+        if self._running.pop(attempt.number, None) is None:
+            return False
+        self.long_bytes -= _long_bytes(attempt)
+        webhook = attempt.leased.job.partition
+        self.by_webhook[webhook] -= 1
+        if not self.by_webhook[webhook]:
+            del self.by_webhook[webhook]
+        return True
 
 
 def _long_bytes(attempt: Attempt) -> int:

@@ -248,7 +248,8 @@ class ClaimedBatch(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """The last claim that has leased deliveries of a Webhook, and how many all claims have."""
+    """The number of the last claim that has leased deliveries of a Webhook, and the number of
+    deliveries that all claims have leased."""
 
     claim: int = 0
     leased: int = 0
@@ -265,7 +266,7 @@ class ClaimLimits(Protocol):
         """Whether no further delivery may start, of any Webhook."""
 
     def turn(self, webhook: str) -> Turn:
-        """Return when a Webhook was last served; the smallest comes first."""
+        """Return the turn of a Webhook; claims serve the Webhook with the smallest turn first."""
 
     def free(self, stored: StoredWebhook | None) -> int:
         """Return how many deliveries of a Webhook may start; None is a deleted Webhook."""

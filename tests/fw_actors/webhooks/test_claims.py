@@ -174,6 +174,19 @@ async def test_claim_divides_slots_of_a_receiver_among_its_webhooks(
     assert batch.more == (sum(due) > 8)
 
 
+async def test_claim_in_two_passes_keeps_the_rate_limit(dispatcher: ManualDispatcher) -> None:
+    """Of 60 requests a second six start at once, four of them on the Webhook's share (B-237)."""
+    limited = await dispatcher.site.subscribe("a.b", rate_limit=60)
+    await dispatcher.site.subscribe("c.d")
+    for event in ["a.b"] * 20 + ["c.d"]:
+        await dispatcher.emit(event)
+    origin = parse_endpoint("https://receiver.test/hook", development=False).origin
+    receivers: dict[Origin | None, ReceiverSlots] = {origin: ReceiverSlots(limit=8, window=8)}
+    batch = await dispatcher.claim(ClaimPlan(receivers, 100, 100, 8))
+    claimed = Counter(each.job.partition == limited for each in batch.deliveries)
+    assert (claimed[True], claimed[False]) == (6, 1)
+
+
 async def test_claim_passes_over_webhook_without_slot(dispatcher: ManualDispatcher) -> None:
     """Deliveries are claimed per receiver that has a free slot (B-237)."""
     full, open_ = await dispatcher.site.subscribe("a.b"), await dispatcher.site.subscribe("c.d")
